@@ -1,25 +1,20 @@
 package idem
 
 import (
-	"context"
+	"fmt"
 	"time"
 )
-
-// Effect performs one attempt. It is called at most once per claim, on a
-// context that the asker's cancellation does not reach, and returns when the
-// attempt has ended or can be said to have (Outcome.End). A panic is an
-// ambiguous outcome.
-type Effect func(ctx context.Context, d Dispatch) Outcome
 
 // Dispatch is what an attempt may send.
 type Dispatch struct {
 	Key     string // the key to send outside: at most 64 of [a-z0-9-], the same for every attempt
 	Attempt uint32 // its number, from 1
+	Site    Site   // as Prepare returned it
 	Record  *Record
 }
 
 // AttemptID is the key and the attempt's number, for correlation only.
-func (d Dispatch) AttemptID() string { return attemptID(d.Key, d.Attempt) }
+func (d Dispatch) AttemptID() string { return fmt.Sprintf("%s-%d", d.Key, d.Attempt) }
 
 // Outcome is how an attempt ended.
 type Outcome struct {

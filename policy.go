@@ -29,6 +29,13 @@ type Rules struct {
 	Wait      time.Duration // bounds the waits of asks, the starter's own attempt excepted
 	Lease     time.Duration // of a claim
 
+	// Key reads the business key off the raw arguments; nil: the tool has none.
+	// An error is INVALID_ARGUMENTS.
+	Key    func(args []byte) (string, error)
+	Bind   []Path // with Key: what must stay equal; empty: everything but Ignore
+	Ignore []Path // left out of the request hash
+	Fills  Path   // the argument that we fill with the key; left out of the hash
+
 	Retry Retry
 	// Resend: an ambiguous outcome may be sent again under the same key
 	// (effect: idempotent).

@@ -1,0 +1,84 @@
+package idem
+
+import (
+	"context"
+	"sync"
+)
+
+// Ask is one request that reaches the guard. Empty fields are unknown; nothing
+// in it may come from the model but Args.
+type Ask struct {
+	Tenant  string   // from configuration or the authenticated principal
+	Tool    string   // server/tool
+	Args    []byte   // raw JSON object as asked; nil: no arguments
+	Task    string   // empty: no task can be known
+	Run     string   // of the agent; empty: the run without a name
+	Step    string   // named by the host; means nothing without Task
+	HostKey string   // _meta["mcp-idem/key"]
+	Generic string   // a client's idempotency key; beside a step an alias only
+	Aliases []string // call ids of the client
+
+	// Conn is the connection the ask came on; nil: none, then an outcome counts
+	// as delivered at once.
+	Conn *Conn
+}
+
+// Path names a member of the arguments by the names that lead to it.
+type Path []string
+
+// Effect is a guarded side effect.
+type Effect struct {
+	// Prepare readies what the attempt will run on and says where that is. It is
+	// called before the claim and must not have the effect. nil: nothing to
+	// prepare. An error means that nothing was sent.
+	Prepare func(ctx context.Context) (Site, error)
+	// Run performs one attempt. It is called at most once per claim, on a
+	// context that the asker's cancellation does not reach, and returns when the
+	// attempt has ended or can be said to have. A panic is an ambiguous outcome.
+	Run func(ctx context.Context, d Dispatch) Outcome
+}
+
+// Site is where an attempt runs.
+type Site struct {
+	Group       Group  // the upstream's process group; zero: none
+	Incarnation string // of the upstream's process; matters with Rules.Process
+}
+
+// Answer is what an ask gets: the tool's own result, or Err. Every answer is a
+// fresh value.
+type Answer struct {
+	Err         *Error     // nil: Result is the tool's own
+	Record      *Record    // the operation as it stands; nil where there is none. Read only
+	Op          ID         // zero where there is no operation
+	Result      []byte     // raw bytes as the upstream sent them; nil when they were too large to keep
+	Kind        ResultKind // of Result
+	Replayed    bool       // another ask, or a query, brought the outcome
+	NotRecorded bool       // the effect happened and could not be written down
+
+	deliver func() (undo func())
+}
+
+// Deliver marks the answer as handed over. Call it before the bytes leave, and
+// undo when the write fails; do not call it for an ask that was cancelled. An
+// answer that comes later than the client's patience is not marked.
+func (a *Answer) Deliver() (undo func()) {
+	if a.deliver == nil {
+		return func() {}
+	}
+	return a.deliver()
+}
+
+// Conn is one connection of a client. It remembers which answers it was given,
+// until something is heard on it again: only then have they surely arrived.
+type Conn struct {
+	mu       sync.Mutex
+	pending  []mark          // handed over, nothing heard since
+	answered map[ID]struct{} // aliases whose answer it has
+	confirm  func([]mark)
+}
+
+// mark is one delivered outcome.
+type mark struct {
+	row ID // of the Delivered
+	n   uint64
+}
