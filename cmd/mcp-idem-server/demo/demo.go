@@ -111,17 +111,16 @@ func dieInWindow(ctx context.Context, say *timeline, cmd *exec.Cmd, dir, victim 
 	}
 	say.event("tickets", "%s is on disk; its answer has not left yet", all[len(all)-1].ID)
 	c.Kill()
-	<-answered
+	if err := <-answered; err == nil {
+		return errors.New("the call was answered although its answer was held")
+	}
 	say.event("KILL", "SIGKILL ends %s: effect made, outcome not recorded", victim)
 	return os.Remove(holdFile)
 }
 
 // waitFor waits for a file to appear, or for an answer that came too early.
 func waitFor(ctx context.Context, path string, answered <-chan error) error {
-	for {
-		if _, err := os.Stat(path); err == nil {
-			return nil
-		}
+	for !exists(path) {
 		select {
 		case err := <-answered:
 			return fmt.Errorf("the call ended before its effect was held: %w", err)
@@ -130,6 +129,7 @@ func waitFor(ctx context.Context, path string, answered <-chan error) error {
 		case <-time.After(5 * time.Millisecond):
 		}
 	}
+	return nil
 }
 
 // connect starts a server and makes the handshake.

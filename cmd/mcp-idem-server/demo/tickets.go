@@ -96,20 +96,23 @@ func newTicketsServer(dir string) *server.MCPServer {
 // between an effect and its record wide enough to aim a SIGKILL at.
 func hold(ctx context.Context, dir, id string) error {
 	path := filepath.Join(dir, HoldFile)
-	if _, err := os.Stat(path); err != nil {
+	if !exists(path) {
 		return nil
 	}
 	if err := os.WriteFile(filepath.Join(dir, HeldFile), []byte(id+"\n"), 0o600); err != nil {
 		return err
 	}
-	for {
-		if _, err := os.Stat(path); err != nil {
-			return nil
-		}
+	for exists(path) {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-time.After(5 * time.Millisecond):
 		}
 	}
+	return nil
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
 }
