@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"encoding/json"
 	"errors"
 	"os"
 	"os/exec"
@@ -92,8 +91,6 @@ func TestInspectorCommandLine(t *testing.T) {
 		errors.As(err, &exit)
 		t.Fatalf("%v: %s %s", err, out, exit.Stderr)
 	}
-	var r rawmcp.ToolResult
-	must(t, json.Unmarshal(out, &r))
 	wantCommitted(t, rawmcp.Message{Raw: out, Result: out}, true)
 	st.wantOnce(s)
 }
