@@ -2,6 +2,10 @@ package idem
 
 import (
 	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"sync"
 	"time"
 )
 
@@ -16,6 +20,8 @@ type Config struct {
 	// ClientTimeout is how long a client waits for an answer; one that comes
 	// later counts as not delivered. 0: 55 s.
 	ClientTimeout time.Duration
+	// Random fills tokens and ids; nil: crypto/rand. It must not fail.
+	Random func(p []byte)
 }
 
 // Processes tells what became of other processes.
@@ -29,34 +35,167 @@ type Processes interface {
 }
 
 // Guard stands between ask and effect. It is safe for concurrent use.
-type Guard struct{}
+type Guard struct {
+	cfg   Config
+	marks *marker
+	locks keyed // contenders for one claim in this process
+
+	ctx    context.Context // of what outlives its asker; ends with Close
+	cancel context.CancelFunc
+	wg     sync.WaitGroup // attempts and queries under way
+
+	mu      sync.Mutex
+	flights map[ID]*flight
+	queries map[ID]chan struct{}
+}
 
 // New checks the configuration and returns a Guard.
-func New(cfg Config) (*Guard, error) { return nil, nil }
-
-// Conn registers a client's connection.
-func (g *Guard) Conn() *Conn { return nil }
-
-// Heard tells the guard that the client sent something on the connection: what
-// was handed over before has arrived. Call it for every message, before Do.
-func (c *Conn) Heard() {}
+func New(cfg Config) (*Guard, error) {
+	switch {
+	case cfg.Store == nil:
+		return nil, errors.New("idem: Config.Store is missing")
+	case cfg.Policy == nil:
+		return nil, errors.New("idem: Config.Policy is missing")
+	case cfg.Processes == nil:
+		return nil, errors.New("idem: Config.Processes is missing")
+	case cfg.Owner == Owner{}:
+		return nil, errors.New("idem: Config.Owner is missing")
+	case cfg.ClientTimeout < 0:
+		return nil, errors.New("idem: Config.ClientTimeout is negative")
+	}
+	if cfg.ClientTimeout == 0 {
+		cfg.ClientTimeout = 55 * time.Second
+	}
+	if cfg.Random == nil {
+		cfg.Random = func(p []byte) { _, _ = rand.Read(p) }
+	}
+	g := &Guard{cfg: cfg, flights: map[ID]*flight{}, queries: map[ID]chan struct{}{}}
+	g.ctx, g.cancel = context.WithCancel(context.Background())
+	g.marks = &marker{commit: g.commitMarks}
+	return g, nil
+}
 
 // Do answers an ask: it replays, waits for, settles or refuses, and calls
 // effect at most once per claim. It returns at the latest when ctx ends; the
 // attempt goes on without the asker.
-func (g *Guard) Do(ctx context.Context, ask Ask, effect Effect) Answer { return Answer{} }
+func (g *Guard) Do(ctx context.Context, ask Ask, effect Effect) Answer {
+	a := g.do(ctx, ask, effect)
+	if a.Err != nil {
+		if a.Record == nil {
+			a.Record = a.Err.Record
+		}
+		if a.Op == (ID{}) {
+			a.Op = a.Err.Op
+		}
+		a.Err.Op, a.Err.Record = a.Op, a.Record
+		g.observe(Observation{What: "refused", Op: a.Op, Record: a.Record, Code: a.Err.Code, Err: a.Err.Err})
+	}
+	return a
+}
 
-// LostProcess ends every unsettled operation of an upstream's process that kept
-// its state to itself (Rules.Process). Call it when the process has ended.
-func (g *Guard) LostProcess(ctx context.Context, tenant, server, incarnation string) error {
-	return nil
+func (g *Guard) do(ctx context.Context, ask Ask, effect Effect) Answer {
+	rules, ok := g.cfg.Policy.Rules(ask.Tool)
+	if !ok {
+		return Answer{Err: &Error{Code: CodeInvalidArguments, Text: fmt.Sprintf("The tool %s is not configured here. Nothing was sent.", ask.Tool)}}
+	}
+	incarnation := ""
+	if rules.Process {
+		site, err := g.prepare(ctx, effect)
+		if err != nil {
+			return notPrepared(err)
+		}
+		incarnation = site.Incarnation
+	}
+	q, refused := newQuestion(ask, rules, incarnation, g.nonce())
+	if refused != nil {
+		return Answer{Err: refused}
+	}
+	w := &asker{g: g, q: q, effect: effect, asked: time.Now()}
+	w.restart()
+	return w.run(ctx)
 }
 
 // Close waits until every attempt under way has ended and is recorded, or ctx
 // ends. No ask may be under way.
-func (g *Guard) Close(ctx context.Context) error { return nil }
+func (g *Guard) Close(ctx context.Context) error {
+	done := make(chan struct{})
+	go func() { g.wg.Wait(); close(done) }()
+	var err error
+	select {
+	case <-done:
+	case <-ctx.Done():
+		err = fmt.Errorf("idem: attempts are still under way: %w", ctx.Err())
+	}
+	g.marks.flush()
+	g.cancel()
+	return err
+}
 
-// Recover runs until ctx ends: it finds claims whose owner died or whose lease
-// is over, reconciles what is due, and lets what has expired shrink. servers
-// are the upstreams it may touch.
-func (g *Guard) Recover(ctx context.Context, tenant string, servers []string) error { return nil }
+func (g *Guard) observe(o Observation) {
+	if g.cfg.Observer != nil {
+		g.cfg.Observer.Observe(o)
+	}
+}
+
+func (g *Guard) token() (t Token) {
+	g.cfg.Random(t[:])
+	return t
+}
+
+func (g *Guard) nonce() string {
+	t := g.token()
+	return string(t[:])
+}
+
+func (g *Guard) prepare(ctx context.Context, e Effect) (Site, error) {
+	if e.Prepare == nil {
+		return Site{}, nil
+	}
+	return e.Prepare(ctx)
+}
+
+func notPrepared(err error) Answer {
+	return Answer{Err: &Error{Code: CodeFailed, Text: "The upstream cannot be reached, so nothing was sent: " + err.Error(), Err: err}}
+}
+
+func unavailable(err error) *Error {
+	return &Error{Code: CodeLedgerUnavailable, Text: "The ledger cannot be written or read, so nothing was sent.", Err: err}
+}
+
+func unavailableAnswer(err error) Answer { return Answer{Err: unavailable(err)} }
+
+// keyed serialises holders of the same id.
+type keyed struct {
+	mu   sync.Mutex
+	held map[ID]*keyedLock
+}
+
+type keyedLock struct {
+	sync.Mutex
+	users int
+}
+
+// lock returns the unlock and whether it had to wait.
+func (k *keyed) lock(id ID) (unlock func(), waited bool) {
+	k.mu.Lock()
+	if k.held == nil {
+		k.held = map[ID]*keyedLock{}
+	}
+	l := k.held[id]
+	if l == nil {
+		l = &keyedLock{}
+		k.held[id] = l
+	}
+	l.users++
+	waited = l.users > 1
+	k.mu.Unlock()
+	l.Lock()
+	return func() {
+		l.Unlock()
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		if l.users--; l.users == 0 {
+			delete(k.held, id)
+		}
+	}, waited
+}

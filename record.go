@@ -75,6 +75,7 @@ type Record struct {
 	Reconcile       Reconcile  `cbor:"44,keyasint,omitempty"`
 	Granted         bool       `cbor:"45,keyasint,omitempty"` // one more attempt, by an operator; used once
 	Decisions       []Decision `cbor:"46,keyasint,omitempty"` // by operators, oldest first
+	Op              ID         `cbor:"48,keyasint"`           // of its row: the key sent outside
 	ExternalRequest string     `cbor:"47,keyasint,omitempty"` // id the outside gave the request
 
 	CreatedAt    Instant `cbor:"60,keyasint,omitempty"`

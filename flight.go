@@ -1,0 +1,298 @@
+package idem
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"github.com/mcp-idem/mcp-idem/internal/crash"
+)
+
+// flight is an attempt of this process that is under way.
+type flight struct {
+	g       *Guard
+	op      ID
+	attempt uint32
+	rules   Rules
+	token   Token
+	claimed *Record // as committed with the claim
+	site    Site
+
+	freed chan struct{} // closed when the policy's timeout is recorded
+	done  chan struct{} // closed when the outcome is recorded, or cannot be for now
+
+	mu      sync.Mutex
+	leased  Instant // end of the lease, as far as it is known to be recorded
+	ended   bool    // outcome is set
+	lost    bool    // the outcome could not be recorded (yet)
+	outcome Outcome
+}
+
+func (g *Guard) flight(op ID, attempt uint32) *flight {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if f := g.flights[op]; f != nil && f.attempt == attempt {
+		return f
+	}
+	return nil
+}
+
+// claim takes the operation and makes the attempt.
+func (w *asker) claim(ctx context.Context, v verdict) (Answer, bool) {
+	unlock, waited := w.g.locks.lock(v.op)
+	if waited { // somebody was faster: look again
+		unlock()
+		return Answer{}, false
+	}
+	f, a, ok := w.take(ctx, v)
+	unlock()
+	if f == nil {
+		return a, ok
+	}
+	return w.await(ctx, f, v)
+}
+
+// take prepares and commits the claim. No claim, no dispatch.
+func (w *asker) take(ctx context.Context, v verdict) (*flight, Answer, bool) {
+	g, q := w.g, w.q
+	site, err := g.prepare(ctx, w.effect)
+	if err != nil {
+		return nil, notPrepared(err), true
+	}
+	if q.rules.Process && site.Incarnation != q.incarnation {
+		return nil, Answer{Err: &Error{Code: CodeFailed, Text: "The upstream's process ended before anything was sent.", Op: v.op}}, true
+	}
+	ev := Claim{Owner: g.cfg.Owner, Group: site.Group, Token: g.token()}
+	if qr := q.rules.Query; qr != nil && qr.Baseline {
+		if ev.Baseline, err = g.baseline(ctx, v.op, v.record, qr); err != nil {
+			return nil, Answer{Err: &Error{Code: CodeFailed, Err: err,
+				Text: "The query that takes the baseline failed, so nothing was sent: " + err.Error()}}, true
+		}
+		ev.HasBase = true
+	}
+	now, err := g.cfg.Store.Clock(ctx)
+	if err != nil {
+		return nil, unavailableAnswer(err), true
+	}
+	ev.At, ev.Terms, ev.LeaseEnd = now, g.terms(v.record, q.rules, 0), now.Add(q.rules.Lease)
+	rec, err := Next(v.record, ev)
+	if err != nil { // the state moved on
+		return nil, Answer{}, false
+	}
+	c := Change{Puts: []Row{{Ref: opRef(v.op), Operation: rec}}}
+	if v.begin != nil {
+		c.Needs, c.Puts = v.begin.needs, append(c.Puts, v.begin.puts...)
+	} else {
+		c.Needs = []Need{{Ref: opRef(v.op), Version: v.record.Version}}
+	}
+	// The claim is made whole even when the asker leaves meanwhile.
+	cctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout)
+	defer cancel()
+	_, err = g.commit(cctx, c)
+	rec.Version = v.record.Version + 1
+	switch {
+	case errors.Is(err, ErrCommitUnknown):
+		if rec = g.ours(cctx, v.op, ev.Token); rec == nil {
+			return nil, Answer{}, false
+		}
+	case errors.As(err, new(*Conflict)):
+		return nil, Answer{}, false
+	case err != nil:
+		return nil, unavailableAnswer(err), true
+	}
+	crash.At("claimed")
+	g.observe(Observation{What: "transition", Op: v.op, From: v.record.State, Record: rec})
+	return g.launch(v.op, rec, q.rules, w.effect, site), Answer{}, true
+}
+
+// ours reads an operation again after an ambiguous claim: own token and live
+// lease means claimed.
+func (g *Guard) ours(ctx context.Context, op ID, t Token) *Record {
+	s, err := g.cfg.Store.Load(ctx, opRef(op))
+	if err != nil {
+		return nil
+	}
+	r := s.Operation(op)
+	if r == nil || r.State != StateStarted || r.Lease.Token != t || r.Lease.End <= s.Now {
+		return nil
+	}
+	return r
+}
+
+func (g *Guard) launch(op ID, rec *Record, rules Rules, e Effect, site Site) *flight {
+	f := &flight{g: g, op: op, attempt: rec.Last, rules: rules, token: rec.Lease.Token, claimed: rec, site: site,
+		freed: make(chan struct{}), done: make(chan struct{}), leased: rec.Lease.End}
+	g.mu.Lock()
+	g.flights[op] = f
+	g.mu.Unlock()
+	g.wg.Add(1)
+	go f.fly(e)
+	return f
+}
+
+// fly makes the attempt and records what came of it.
+func (f *flight) fly(e Effect) {
+	defer f.g.wg.Done()
+	beat := time.AfterFunc(f.rules.Lease/3, f.heartbeat)
+	var out Outcome
+	if f.trusted() {
+		var timeout *time.Timer
+		if f.rules.Timeout > 0 {
+			timeout = time.AfterFunc(f.rules.Timeout, f.timedOut)
+		}
+		out = f.perform(e)
+		if timeout != nil {
+			timeout.Stop()
+		}
+	} else {
+		out = Outcome{Class: ClassNotSent, Text: "the claim's lease ran out before the dispatch"}
+	}
+	crash.At("answered")
+	f.mu.Lock()
+	f.outcome, f.ended = out, true
+	f.mu.Unlock()
+	f.record()
+	beat.Stop()
+	f.g.mu.Lock()
+	if f.g.flights[f.op] == f {
+		delete(f.g.flights, f.op)
+	}
+	f.g.mu.Unlock()
+}
+
+// trusted reports whether the claim surely still holds: a margin before its
+// lease's end it is not trusted any more.
+func (f *flight) trusted() bool {
+	now, err := f.g.cfg.Store.Clock(f.g.ctx)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return err == nil && now < f.leased.Add(-f.rules.Lease/5)
+}
+
+func (f *flight) perform(e Effect) (out Outcome) {
+	defer func() {
+		if p := recover(); p != nil {
+			out = Outcome{Class: ClassAmbiguous, Ended: EndByBytes, Text: fmt.Sprintf("the tool panicked: %v\n%s", p, debug.Stack())}
+		}
+	}()
+	return e.Run(f.g.ctx, Dispatch{Key: f.op.String(), Attempt: f.attempt, Site: f.site, Record: f.claimed})
+}
+
+// heartbeat extends the lease while the attempt is under way.
+func (f *flight) heartbeat() {
+	f.mu.Lock()
+	ended := f.ended
+	f.mu.Unlock()
+	if ended {
+		return
+	}
+	ctx, cancel := context.WithTimeout(f.g.ctx, f.rules.Lease/3)
+	defer cancel()
+	if now, err := f.g.cfg.Store.Clock(ctx); err == nil {
+		end := now.Add(f.rules.Lease)
+		c := Change{Needs: nil, Marks: []Mark{{Ref: opRef(f.op), LeaseEnd: end, Token: f.token}}}
+		f.g.cfg.Random(c.ID[:])
+		if _, err := f.g.cfg.Store.Commit(ctx, c); err == nil {
+			f.mu.Lock()
+			f.leased = max(f.leased, end)
+			f.mu.Unlock()
+		}
+	}
+	if f.g.ctx.Err() == nil {
+		time.AfterFunc(f.rules.Lease/3, f.heartbeat)
+	}
+}
+
+// timedOut frees the caller; the attempt goes on.
+func (f *flight) timedOut() {
+	ctx, cancel := context.WithTimeout(f.g.ctx, recordTimeout)
+	defer cancel()
+	_, err := f.g.change(ctx, f.op, nil, func(r *Record, now Instant) (Event, []Need) {
+		if r.State != StateStarted || r.Last != f.attempt {
+			return nil, nil
+		}
+		return TimedOut{When: When{now}, Terms: f.g.terms(r, f.rules, 0), Attempt: f.attempt}, nil
+	})
+	if err == nil {
+		crash.At("timeout-recorded")
+		close(f.freed)
+	}
+}
+
+// record writes the outcome down, on a context that nobody's leaving reaches.
+// What cannot be written stays in memory and is tried until the guard closes.
+func (f *flight) record() {
+	pause := 50 * time.Millisecond
+	for first := true; ; first = false {
+		err := f.write(first)
+		if err == nil {
+			break
+		}
+		f.g.observe(Observation{What: "unrecorded", Op: f.op, Err: err})
+		f.mu.Lock()
+		if !f.lost {
+			f.lost = true
+			close(f.done)
+		}
+		f.mu.Unlock()
+		if !sleep(f.g.ctx, pause) {
+			return
+		}
+		pause = min(2*pause, 2*time.Second)
+	}
+	crash.At("recorded")
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.lost {
+		close(f.done)
+	}
+	f.lost = false
+}
+
+func (f *flight) write(first bool) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(f.g.ctx), recordTimeout)
+	defer cancel()
+	var known *Record
+	if first {
+		known = f.claimed
+	}
+	_, err := f.g.change(ctx, f.op, known, func(r *Record, now Instant) (Event, []Need) {
+		return Report{When: When{now}, Terms: f.g.terms(r, f.rules, f.outcome.RetryAfter), Attempt: f.attempt, Outcome: f.outcome}, nil
+	})
+	var unfit *TransitionError
+	if errors.Is(err, ErrLate) || errors.Is(err, errNoRecord) || errors.As(err, &unfit) {
+		f.g.observe(Observation{What: "late_report", Op: f.op, Err: err})
+		return nil
+	}
+	return err
+}
+
+// unrecorded is the answer while the effect's outcome waits to be written down.
+func (f *flight) unrecorded(q *question) (Answer, bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.lost || f.claimed.Hash != q.hash || f.outcome.Result == nil {
+		return Answer{}, false
+	}
+	return Answer{Record: f.claimed, Op: f.op, Result: f.outcome.Result, Kind: f.outcome.Kind, NotRecorded: true}, true
+}
+
+// await is the starter's wait for its own attempt: as long as its client waits.
+func (w *asker) await(ctx context.Context, f *flight, v verdict) (Answer, bool) {
+	w.mine = f
+	select {
+	case <-f.done:
+		if a, ok := f.unrecorded(w.q); ok {
+			return a, true
+		}
+	case <-f.freed:
+	case <-ctx.Done():
+		v.record = f.claimed
+		return w.gone(ctx, v), true
+	}
+	w.restart()
+	return Answer{}, false
+}

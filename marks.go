@@ -1,0 +1,182 @@
+package idem
+
+import (
+	"sync"
+	"time"
+)
+
+// markDelay is the longest that a delivery mark waits for a commit to ride in.
+// A lost mark means one replay too many, which is the safe side.
+const markDelay = time.Second
+
+// marker collects monotone marks until they ride in a commit of any kind, or
+// for markDelay.
+type marker struct {
+	commit func([]Mark) error
+
+	mu      sync.Mutex
+	queued  []Mark
+	overlay map[ID]*Delivered // delivered, and not known to be durable
+	pending map[ID]int        // marks of a row that are queued or on their way
+	timer   *time.Timer
+}
+
+// deliver queues marks of delivered outcomes; they count at once.
+func (m *marker) deliver(marks []mark) {
+	if len(marks) == 0 {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.overlay == nil {
+		m.overlay, m.pending = map[ID]*Delivered{}, map[ID]int{}
+	}
+	for _, k := range marks {
+		d := m.overlay[k.row]
+		if d == nil {
+			d = &Delivered{}
+			m.overlay[k.row] = d
+		}
+		if d.Has(k.n) {
+			continue
+		}
+		d.Add(k.n)
+		one := &Delivered{}
+		one.Add(k.n)
+		m.pending[k.row]++
+		m.queue(Mark{Ref: Ref{KindDelivery, k.row}, Delivered: one})
+	}
+}
+
+// alias queues that a call id met an operation.
+func (m *marker) alias(row, op ID) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.queue(Mark{Ref: Ref{KindAlias, row}, Alias: &Alias{Operation: op}})
+}
+
+func (m *marker) queue(k Mark) {
+	m.queued = append(m.queued, k)
+	if m.timer == nil {
+		m.timer = time.AfterFunc(markDelay, m.flush)
+	}
+}
+
+// known is what this process knows of a run beyond the ledger. Read it before
+// the snapshot: then no mark is missed between the two.
+func (m *marker) known(row ID) *Delivered {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	d := m.overlay[row]
+	if d == nil {
+		return nil
+	}
+	c := &Delivered{}
+	c.Merge(d)
+	return c
+}
+
+// take hands all that is queued to a commit.
+func (m *marker) take() []Mark {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	q := m.queued
+	m.queued = nil
+	if m.timer != nil {
+		m.timer.Stop()
+		m.timer = nil
+	}
+	return q
+}
+
+// done says what became of marks that were taken.
+func (m *marker) done(marks []Mark, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, k := range marks {
+		if err != nil {
+			m.queue(k)
+			continue
+		}
+		if k.Delivered == nil {
+			continue
+		}
+		if m.pending[k.Ref.ID]--; m.pending[k.Ref.ID] == 0 {
+			delete(m.pending, k.Ref.ID)
+			delete(m.overlay, k.Ref.ID)
+		}
+	}
+}
+
+func (m *marker) flush() {
+	if marks := m.take(); len(marks) > 0 {
+		m.done(marks, m.commit(marks))
+	}
+}
+
+// Conn registers a client's connection.
+func (g *Guard) Conn() *Conn { return &Conn{confirm: g.marks.deliver, answered: map[ID]struct{}{}} }
+
+// Heard tells the guard that the client sent something on the connection: what
+// was handed over before has arrived. Call it for every message, before Do.
+func (c *Conn) Heard() {
+	c.mu.Lock()
+	p := c.pending
+	c.pending = nil
+	c.mu.Unlock()
+	if len(p) > 0 {
+		c.confirm(p)
+	}
+}
+
+// answeredLimit bounds how many call ids a connection remembers.
+const answeredLimit = 4096
+
+// hand notes that an answer leaves on the connection.
+func (c *Conn) hand(k mark, aliases []ID) (undo func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if k.n > 0 {
+		c.pending = append(c.pending, k)
+	}
+	if len(c.answered)+len(aliases) > answeredLimit {
+		clear(c.answered)
+	}
+	for _, a := range aliases {
+		c.answered[a] = struct{}{}
+	}
+	return func() { c.takeBack(k, aliases) }
+}
+
+func (c *Conn) takeBack(k mark, aliases []ID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i, p := range c.pending {
+		if p == k {
+			c.pending = append(c.pending[:i:i], c.pending[i+1:]...)
+			break
+		}
+	}
+	for _, a := range aliases {
+		delete(c.answered, a)
+	}
+}
+
+// skip lists which of these call ids had their answer on this connection.
+func (c *Conn) skip(aliases []ID) map[ID]struct{} {
+	if c == nil || len(aliases) == 0 {
+		return nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var s map[ID]struct{}
+	for _, a := range aliases {
+		if _, ok := c.answered[a]; ok {
+			if s == nil {
+				s = map[ID]struct{}{}
+			}
+			s[a] = struct{}{}
+		}
+	}
+	return s
+}

@@ -1,0 +1,216 @@
+package idem
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/mcp-idem/mcp-idem/internal/crash"
+)
+
+// queryLimit bounds one query of the outside system, and the reconciler's
+// lease with it.
+const queryLimit = 30 * time.Second
+
+// baseline asks before the claim what is there already.
+func (g *Guard) baseline(ctx context.Context, op ID, r *Record, q *QueryRules) ([]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, queryLimit)
+	defer cancel()
+	f, err := q.Reconciler.Query(ctx, lookup(op, r))
+	return f.IDs, err
+}
+
+func lookup(op ID, r *Record) Lookup {
+	l := Lookup{Key: op.String(), Record: r}
+	if r.Source == SourceBusiness {
+		l.BusinessKey = r.Key
+	}
+	return l
+}
+
+// query reconciles an operation in the background, once at a time.
+func (g *Guard) query(op ID) <-chan struct{} {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if ch := g.queries[op]; ch != nil {
+		return ch
+	}
+	ch := make(chan struct{})
+	if g.ctx.Err() != nil {
+		close(ch)
+		return ch
+	}
+	g.queries[op] = ch
+	g.wg.Add(1)
+	go func() {
+		defer g.wg.Done()
+		if err := g.reconcile(g.ctx, op); err != nil && g.ctx.Err() == nil {
+			g.observe(Observation{What: "query_failed", Op: op, Err: err})
+		}
+		g.mu.Lock()
+		delete(g.queries, op)
+		g.mu.Unlock()
+		close(ch)
+	}()
+	return ch
+}
+
+// reconcile asks the outside system about an operation and records what it
+// says.
+func (g *Guard) reconcile(ctx context.Context, op ID) error {
+	s, err := g.cfg.Store.Load(ctx, opRef(op))
+	if err != nil {
+		return err
+	}
+	r := s.Operation(op)
+	if r == nil {
+		return nil
+	}
+	rules, ok := g.cfg.Policy.Rules(r.Scope.Tool)
+	if !ok || !r.askable() || r.Reconcile.Next > s.Now {
+		return nil
+	}
+	if r.Reconcile.Lease.End > s.Now && !g.cfg.Processes.Dead(r.Reconcile.Lease.Owner) {
+		return nil // somebody else asks
+	}
+	if r, err = g.closeDead(ctx, op, r); err != nil {
+		return err
+	}
+	token := g.token()
+	r, err = g.change(ctx, op, r, func(r *Record, now Instant) (Event, []Need) {
+		if !r.askable() || r.Reconcile.Next > now || (r.Reconcile.Lease.End > now && !g.cfg.Processes.Dead(r.Reconcile.Lease.Owner)) {
+			return nil, nil
+		}
+		return QueryStarted{When: When{now}, Owner: g.cfg.Owner, Token: token, LeaseEnd: now.Add(queryLimit)}, nil
+	})
+	if err != nil || r.Reconcile.Lease.Token != token {
+		return err
+	}
+	crash.At("query-claimed")
+	began, err := g.cfg.Store.Clock(ctx)
+	if err != nil {
+		return err
+	}
+	f, qerr := g.ask(ctx, rules.Query, op, r)
+	crash.At("query-answered")
+	if qerr != nil {
+		g.observe(Observation{What: "query_failed", Op: op, Record: r, Err: qerr})
+	}
+	wctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout)
+	defer cancel()
+	_, err = g.change(wctx, op, r, func(r *Record, now Instant) (Event, []Need) {
+		ev := QueryEnded{When: When{now}, Terms: g.terms(r, rules, 0), Token: token, Began: began, IDs: f.IDs, Result: f.Result}
+		if qerr != nil {
+			ev.Failed = qerr.Error()
+		}
+		return ev, nil
+	})
+	crash.At("query-recorded")
+	if errors.As(err, new(*TransitionError)) { // settled meanwhile
+		return nil
+	}
+	return err
+}
+
+// ask makes the query. A missing reconciler, as after a change of the
+// configuration, is a failed query.
+func (g *Guard) ask(ctx context.Context, q *QueryRules, op ID, r *Record) (f Finding, err error) {
+	if q == nil {
+		return f, errors.New("no reconciler is configured any more")
+	}
+	ctx, cancel := context.WithTimeout(ctx, queryLimit-queryLimit/10)
+	defer cancel()
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("the reconciler panicked: %v", p)
+		}
+	}()
+	f, err = q.Reconciler.Query(ctx, lookup(op, r))
+	f.IDs = slices.Clone(f.IDs)
+	slices.Sort(f.IDs)
+	f.IDs = slices.Compact(f.IDs)
+	return f, err
+}
+
+// ended finds out whether an attempt of a dead owner can no longer act.
+func (g *Guard) ended(ctx context.Context, a *Attempt) EndBy {
+	switch {
+	case a.End != 0 || !g.cfg.Processes.Dead(a.Owner):
+		return ""
+	case a.Group == Group{}:
+		return EndByBytes
+	case g.cfg.Processes.EndGroup(ctx, a.Owner, a.Group):
+		return EndByGroup
+	}
+	return ""
+}
+
+// closeDead notes the end of attempts whose owner is dead.
+func (g *Guard) closeDead(ctx context.Context, op ID, r *Record) (*Record, error) {
+	for i := range r.Attempts {
+		a := r.Attempts[i]
+		by := g.ended(ctx, &a)
+		if by == "" {
+			continue
+		}
+		var err error
+		r, err = g.change(ctx, op, r, func(r *Record, now Instant) (Event, []Need) {
+			return AttemptEnded{When: When{now}, Attempt: a.N, By: by}, nil
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return r, nil
+}
+
+// lost moves a started operation on whose owner died or let its lease run out.
+func (g *Guard) lost(ctx context.Context, op ID, r *Record) (*Record, error) {
+	rules, ok := g.cfg.Policy.Rules(r.Scope.Tool)
+	a := r.attempt(r.Last)
+	if !ok || a == nil {
+		return r, nil
+	}
+	dead := g.cfg.Processes.Dead(a.Owner)
+	by := g.ended(ctx, a)
+	rec, err := g.change(ctx, op, r, func(r *Record, now Instant) (Event, []Need) {
+		if r.State != StateStarted || r.Last != a.N {
+			return nil, nil
+		}
+		var needs []Need
+		if !dead {
+			needs = []Need{{Ref: opRef(op), Version: r.Version, Lease: LeaseOver}}
+		}
+		return OwnerLost{When: When{now}, Terms: g.terms(r, rules, 0), Attempt: a.N, Ended: by}, needs
+	})
+	if errors.As(err, new(*Conflict)) { // it was renewed
+		return rec, nil
+	}
+	return rec, err
+}
+
+// LostProcess ends every unsettled operation of an upstream's process that kept
+// its state to itself (Rules.Process). Call it when the process has ended.
+func (g *Guard) LostProcess(ctx context.Context, tenant, server, incarnation string) error {
+	for _, s := range []State{StatePlanned, StateUnknown, StateNeedsReview, StateFailedRetryable} {
+		err := g.each(ctx, Query{Order: ByState, State: s, Tenant: tenant}, func(op ID, r *Record) error {
+			if r.Server() != server || r.Incarnation != incarnation {
+				return nil
+			}
+			rules, _ := g.cfg.Policy.Rules(r.Scope.Tool)
+			_, err := g.change(ctx, op, r, func(r *Record, now Instant) (Event, []Need) {
+				if r.State.Final() {
+					return nil, nil
+				}
+				return ProcessLost{When: When{now}, Terms: g.terms(r, rules, 0)}, nil
+			})
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
