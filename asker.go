@@ -15,6 +15,7 @@ type asker struct {
 	asked  time.Time
 	limit  time.Time // of waits for others
 	mine   *flight   // the attempt that this ask started, the last one if several
+	bound  ID        // the operation it met or began; it stays with that one
 }
 
 // restart gives the ask its whole wait again.
@@ -32,7 +33,8 @@ func (w *asker) run(ctx context.Context) Answer {
 		if v.refuse != nil {
 			return Answer{Err: v.refuse}
 		}
-		if v.begin == nil {
+		if v.begin == nil && w.bound != v.op {
+			w.bound = v.op
 			w.join(v)
 		}
 		if a, done := w.step(ctx, v, now); done {
@@ -43,6 +45,13 @@ func (w *asker) run(ctx context.Context) Answer {
 
 // resolve loads what identity needs, from one snapshot.
 func (w *asker) resolve(ctx context.Context) (verdict, Instant, error) {
+	if w.bound != (ID{}) {
+		s, err := w.g.cfg.Store.Load(ctx, opRef(w.bound))
+		if r := s.Operation(w.bound); r != nil || err != nil {
+			return verdict{op: w.bound, record: r}, s.Now, err
+		}
+		w.bound = ID{} // it was retired meanwhile
+	}
 	q := w.q
 	skip := q.ask.Conn.skip(q.aliases)
 	refs, have := make([]Ref, 0, 8), make(map[Ref]bool, 8)
@@ -173,7 +182,7 @@ func (w *asker) unknown(ctx context.Context, v verdict, now Instant) (Answer, bo
 	r := v.record
 	pause := time.Until(w.limit)
 	if due := r.Due(); due != 0 {
-		if due <= now {
+		if due <= now || w.g.abandoned(r, now) {
 			w.g.query(v.op)
 		} else {
 			pause = min(pause, due.Sub(now))

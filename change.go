@@ -3,7 +3,6 @@ package idem
 import (
 	"context"
 	"errors"
-	"slices"
 	"time"
 )
 
@@ -33,17 +32,8 @@ func (g *Guard) commitMarks(marks []Mark) error {
 // becomes unsettled again joins its twins.
 func (g *Guard) put(ctx context.Context, op ID, old, rec *Record, needs ...Need) error {
 	c := Change{Needs: append([]Need{{Ref: opRef(op), Version: old.Version}}, needs...), Puts: []Row{{Ref: opRef(op), Operation: rec}}}
-	if rec.Slot != (ID{}) && !unsettled(old) && unsettled(rec) {
-		s, err := g.cfg.Store.Load(ctx, Ref{KindSlot, rec.Slot})
-		if err != nil {
-			return err
-		}
-		slot, version := s.Slot(rec.Slot)
-		if !slices.Contains(slot.Open, op) {
-			slot.Open = append(slices.Clone(slot.Open), op)
-			c.Needs = append(c.Needs, Need{Ref: Ref{KindSlot, rec.Slot}, Version: version})
-			c.Puts = append(c.Puts, Row{Ref: Ref{KindSlot, rec.Slot}, Slot: &slot})
-		}
+	if err := rejoin(ctx, g.cfg.Store, &c, old, rec); err != nil {
+		return err
 	}
 	_, err := g.commit(ctx, c)
 	if err == nil {

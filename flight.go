@@ -282,11 +282,14 @@ func (f *flight) unrecorded(q *question) (Answer, bool) {
 
 // await is the starter's wait for its own attempt: as long as its client waits.
 func (w *asker) await(ctx context.Context, f *flight, v verdict) (Answer, bool) {
-	w.mine = f
+	w.mine, w.bound = f, f.op
 	select {
 	case <-f.done:
 		if a, ok := f.unrecorded(w.q); ok {
 			return a, true
+		}
+		if f.outcome.Class == ClassInterim {
+			return Answer{Record: f.claimed, Op: f.op, Result: f.outcome.Result, Kind: f.outcome.Kind}, true
 		}
 	case <-f.freed:
 	case <-ctx.Done():

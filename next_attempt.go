@@ -165,3 +165,17 @@ func (e Expire) apply(r *Record) error {
 	r.dropResult()
 	return nil
 }
+
+// Prolong keeps a final record whole for longer.
+type Prolong struct {
+	When
+	Until Instant
+}
+
+func (e Prolong) apply(r *Record) error {
+	if !r.State.Final() || r.Expired {
+		return refuse(r, "prolong", "it is not final, or has expired")
+	}
+	r.ExpiresAt = max(r.ExpiresAt, e.Until)
+	return nil
+}

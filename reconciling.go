@@ -72,7 +72,7 @@ func (g *Guard) reconcile(ctx context.Context, op ID) error {
 	if !ok || !r.askable() || r.Reconcile.Next > s.Now {
 		return nil
 	}
-	if r.Reconcile.Lease.End > s.Now && !g.cfg.Processes.Dead(r.Reconcile.Lease.Owner) {
+	if r.Reconcile.Lease.End > s.Now && !g.abandoned(r, s.Now) {
 		return nil // somebody else asks
 	}
 	if r, err = g.closeDead(ctx, op, r); err != nil {
@@ -80,7 +80,7 @@ func (g *Guard) reconcile(ctx context.Context, op ID) error {
 	}
 	token := g.token()
 	r, err = g.change(ctx, op, r, func(r *Record, now Instant) (Event, []Need) {
-		if !r.askable() || r.Reconcile.Next > now || (r.Reconcile.Lease.End > now && !g.cfg.Processes.Dead(r.Reconcile.Lease.Owner)) {
+		if !r.askable() || r.Reconcile.Next > now || (r.Reconcile.Lease.End > now && !g.abandoned(r, now)) {
 			return nil, nil
 		}
 		return QueryStarted{When: When{now}, Owner: g.cfg.Owner, Token: token, LeaseEnd: now.Add(queryLimit)}, nil
@@ -112,6 +112,11 @@ func (g *Guard) reconcile(ctx context.Context, op ID) error {
 		return nil
 	}
 	return err
+}
+
+// abandoned reports whether the reconciler that holds the lease has died.
+func (g *Guard) abandoned(r *Record, now Instant) bool {
+	return r.Reconcile.Lease.End > now && g.cfg.Processes.Dead(r.Reconcile.Lease.Owner)
 }
 
 // ask makes the query. A missing reconciler, as after a change of the

@@ -44,25 +44,40 @@ func (g *Guard) Recover(ctx context.Context, tenant string, servers []string) er
 // and what is left of their process groups is ended. A living owner's lease
 // begins anew, since the ledger may have changed hands.
 func (g *Guard) sweep(ctx context.Context, tenant string, servers []string) error {
-	return g.each(ctx, Query{Order: ByState, State: StateStarted, Tenant: tenant}, func(op ID, r *Record) error {
-		if !slices.Contains(servers, r.Server()) || g.flight(op, r.Last) != nil {
-			return nil
-		}
-		if g.cfg.Processes.Dead(r.Lease.Owner) {
-			_, err := g.lost(ctx, op, r)
-			return err
-		}
-		rules, ok := g.cfg.Policy.Rules(r.Scope.Tool)
-		if !ok {
-			return nil
-		}
-		now, err := g.cfg.Store.Clock(ctx)
+	for _, s := range []State{StateStarted, StateUnknown, StateNeedsReview} {
+		err := g.each(ctx, Query{Order: ByState, State: s, Tenant: tenant}, func(op ID, r *Record) error {
+			rules, ok := g.cfg.Policy.Rules(r.Scope.Tool)
+			if !ok || !slices.Contains(servers, r.Server()) || g.flight(op, r.Last) != nil {
+				return nil
+			}
+			return g.inherit(ctx, op, r, rules)
+		})
 		if err != nil {
 			return err
 		}
-		_, err = g.commit(ctx, Change{Marks: []Mark{{Ref: opRef(op), LeaseEnd: now.Add(rules.Lease), Token: r.Lease.Token}}})
+	}
+	return nil
+}
+
+// inherit takes over what another process left unsettled.
+func (g *Guard) inherit(ctx context.Context, op ID, r *Record, rules Rules) error {
+	if r.State != StateStarted {
+		r, err := g.closeDead(ctx, op, r)
+		if err == nil && g.abandoned(r, r.UpdatedAt) {
+			g.query(op)
+		}
 		return err
-	})
+	}
+	if g.cfg.Processes.Dead(r.Lease.Owner) {
+		_, err := g.lost(ctx, op, r)
+		return err
+	}
+	now, err := g.cfg.Store.Clock(ctx)
+	if err != nil {
+		return err
+	}
+	_, err = g.commit(ctx, Change{Marks: []Mark{{Ref: opRef(op), LeaseEnd: now.Add(rules.Lease), Token: r.Lease.Token}}})
+	return err
 }
 
 // due does what is due on one server and returns how long until the next.
@@ -150,7 +165,11 @@ func (g *Guard) retire(ctx context.Context, op ID, r *Record) error {
 	if err != nil {
 		return err
 	}
-	tomb, err := Next(r, Expire{When{now}})
+	var ev Event = Expire{When{now}}
+	if whole := r.SettledAt.Add(rules.Retention); now < whole { // an occurrence that nobody has in hand
+		ev, c.Drops = Prolong{When{now}, whole}, nil
+	}
+	tomb, err := Next(r, ev)
 	if err != nil {
 		return err
 	}
