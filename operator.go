@@ -79,7 +79,7 @@ func (o Operator) Decide(ctx context.Context, c Decree) (*Record, error) {
 	}
 }
 
-func (o Operator) event(c Command, r *Record, now Instant) Event {
+func (o Operator) event(c Decree, r *Record, now Instant) Event {
 	d := Decision{Command: c.ID, Verb: c.Verb, Reason: c.Reason, Saw: c.Saw}
 	if c.Verb == VerbGrantRetry {
 		return Grant{When: When{now}, Decision: d}
