@@ -121,6 +121,8 @@ func (w *asker) step(ctx context.Context, v verdict, now Instant) (Answer, bool)
 	return w.refusal(v, CodeCompensated, "This was done and has been undone, or is being undone. It will not run again."), true
 }
 
+const inProgressText = "It is under way already; its outcome is not known yet. The same request gets it when it is there."
+
 func reviewText(op ID, r *Record) string {
 	why := "Whether it was applied is not known and cannot be found out by asking."
 	switch r.Reason {
@@ -172,7 +174,7 @@ func (w *asker) underWay(ctx context.Context, v verdict, now Instant) (Answer, b
 				return a, true
 			}
 		}
-		return w.refusal(v, CodeInProgress, "It is under way already; its outcome is not known yet. The same request gets it when it is there."), true
+		return w.refusal(v, CodeInProgress, inProgressText), true
 	}
 	return Answer{}, false
 }

@@ -42,15 +42,20 @@ func (g *Guard) flight(op ID, attempt uint32) *flight {
 
 // claim takes the operation and makes the attempt.
 func (w *asker) claim(ctx context.Context, v verdict) (Answer, bool) {
-	unlock, waited := w.g.locks.lock(v.op)
+	lctx, cancel := context.WithDeadline(ctx, w.limit)
+	defer cancel()
+	unlock, waited, ok := w.g.locks.lock(lctx, v.op)
 	if waited { // somebody was faster: look again
 		unlock()
+		if !ok && ctx.Err() == nil {
+			return w.refusal(v, CodeInProgress, inProgressText), true
+		}
 		return Answer{}, false
 	}
-	f, a, ok := w.take(ctx, v)
+	f, a, done := w.take(ctx, v)
 	unlock()
 	if f == nil {
-		return a, ok
+		return a, done
 	}
 	return w.await(ctx, f, v)
 }
@@ -66,7 +71,9 @@ func (w *asker) take(ctx context.Context, v verdict) (*flight, Answer, bool) {
 		return nil, Answer{Err: &Error{Code: CodeFailed, Text: "The upstream's process ended before anything was sent.", Op: v.op}}, true
 	}
 	ev := Claim{Owner: g.cfg.Owner, Group: site.Group, Token: g.token()}
-	if qr := q.rules.Query; qr != nil && qr.Baseline {
+	// A retry keeps the baseline of its round: what is new since then is ours.
+	kept := v.record.Reconcile.HasBase && v.record.State == StateFailedRetryable
+	if qr := q.rules.Query; qr != nil && qr.Baseline && !kept {
 		if ev.Baseline, err = g.baseline(ctx, v.op, v.record, qr); err != nil {
 			return nil, Answer{Err: &Error{Code: CodeFailed, Err: err,
 				Text: "The query that takes the baseline failed, so nothing was sent: " + err.Error()}}, true

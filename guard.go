@@ -171,31 +171,44 @@ type keyed struct {
 }
 
 type keyedLock struct {
-	sync.Mutex
+	free  chan struct{} // holds one value while nobody has the lock
 	users int
 }
 
-// lock returns the unlock and whether it had to wait.
-func (k *keyed) lock(id ID) (unlock func(), waited bool) {
+// lock waits for the id until ctx ends and says whether it had to wait. ok is
+// false when ctx was faster.
+func (k *keyed) lock(ctx context.Context, id ID) (unlock func(), waited, ok bool) {
 	k.mu.Lock()
 	if k.held == nil {
 		k.held = map[ID]*keyedLock{}
 	}
 	l := k.held[id]
 	if l == nil {
-		l = &keyedLock{}
+		l = &keyedLock{free: make(chan struct{}, 1)}
+		l.free <- struct{}{}
 		k.held[id] = l
 	}
 	l.users++
 	waited = l.users > 1
 	k.mu.Unlock()
-	l.Lock()
+	select {
+	case <-l.free:
+		ok = true
+	default:
+		select {
+		case <-l.free:
+			ok = true
+		case <-ctx.Done():
+		}
+	}
 	return func() {
-		l.Unlock()
+		if ok {
+			l.free <- struct{}{}
+		}
 		k.mu.Lock()
 		defer k.mu.Unlock()
 		if l.users--; l.users == 0 {
 			delete(k.held, id)
 		}
-	}, waited
+	}, waited, ok
 }

@@ -8,10 +8,11 @@ import (
 	"time"
 )
 
-// How often the recoverer looks when nothing calls it, and the least pause
-// between two looks.
+// How often the recoverer looks: when nothing calls it, after it had something
+// to do, and at most.
 const (
 	recoverIdle  = time.Second
+	recoverBusy  = 100 * time.Millisecond
 	recoverPause = 20 * time.Millisecond
 )
 
@@ -89,6 +90,9 @@ func (g *Guard) due(ctx context.Context, tenant, server string) (time.Duration, 
 	}
 	pause := recoverIdle
 	var wg sync.WaitGroup
+	if len(page.Records) > 0 && page.Records[0].Due() <= page.Now {
+		pause = recoverBusy // what is done now may be due again soon
+	}
 	slots := make(chan struct{}, 8)
 	for _, r := range page.Records {
 		if d := r.Due(); d > page.Now {
