@@ -1,0 +1,198 @@
+package config
+
+import (
+	"errors"
+	"maps"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/mcp-idem/mcp-idem/policy"
+	"github.com/mcp-idem/mcp-idem/reconcilers"
+)
+
+// Config is a checked configuration, every default filled in.
+type Config struct {
+	File          string // empty: none
+	Ledger        string // path of the ledger's file; empty: the default place
+	Tenant        string
+	Upstreams     []Upstream
+	Identity      Sources
+	TrustHints    []string
+	Lease         time.Duration
+	ClientTimeout time.Duration
+	Drain         time.Duration
+	ReplayWindow  time.Duration
+
+	retention, occurrenceRetention time.Duration
+	resultLimit                    int64
+	tools                          []policy.Tool
+	queries                        []*reconcilers.Tool // of tools; nil: none
+}
+
+// Upstream is an MCP server to guard.
+type Upstream struct {
+	Name    string
+	Command string
+	Args    []string
+	Env     []string // NAME=value, sorted, beside the environment that is inherited
+	Dir     string   // empty: the current one
+}
+
+// Load reads and checks a file. getenv finds environment variables
+// (os.LookupEnv). Mistakes in the file are an *Error.
+func Load(path string, getenv func(string) (string, bool)) (*Config, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	c, err := parse(text, getenv)
+	if bad, ok := errors.AsType[*Error](err); ok {
+		bad.File = path
+	}
+	if err != nil {
+		return nil, err
+	}
+	c.File = path
+	return c, nil
+}
+
+// ForCommand is the configuration of one server without a file.
+func ForCommand(up Upstream, trustHints bool) (*Config, error) {
+	f := File{MCPServers: map[string]Server{up.Name: {Command: up.Command, Args: up.Args, Cwd: up.Dir}}}
+	if trustHints {
+		f.TrustHints = []string{up.Name}
+	}
+	return f.build()
+}
+
+func parse(text []byte, getenv func(string) (string, bool)) (*Config, error) {
+	var f File
+	if err := decode(text, &f, getenv); err != nil {
+		return nil, err
+	}
+	return f.build()
+}
+
+// build checks the file and makes a Config of it.
+func (f *File) build() (*Config, error) {
+	c := &Config{Tenant: f.Tenant, TrustHints: f.TrustHints}
+	if c.Tenant == "" {
+		c.Tenant = "default"
+	}
+	for _, step := range []func(*File) error{c.times, c.place, c.servers, c.identity, c.policies} {
+		if err := step(f); err != nil {
+			return nil, err
+		}
+	}
+	return c, nil
+}
+
+// times takes over durations and sizes, and checks the windows.
+func (c *Config) times(f *File) error {
+	for _, d := range []struct {
+		name  string
+		given *Duration
+		into  *time.Duration
+		def   time.Duration
+	}{
+		{"lease", f.Lease, &c.Lease, 30 * time.Second},
+		{"client_timeout", f.ClientTimeout, &c.ClientTimeout, 55 * time.Second},
+		{"replay_window", f.ReplayWindow, &c.ReplayWindow, 24 * time.Hour},
+		{"retention", f.Retention, &c.retention, 720 * time.Hour},
+		{"occurrence_retention", f.OccurrenceRetention, &c.occurrenceRetention, 48 * time.Hour},
+	} {
+		*d.into = d.given.or(d.def)
+		if *d.into <= 0 {
+			return fail(d.name, "must be more than 0s")
+		}
+	}
+	c.Drain = f.Drain.or(10 * time.Second)
+	for _, d := range []struct {
+		name  string
+		given *Duration
+		value *time.Duration
+	}{{"retention", f.Retention, &c.retention}, {"occurrence_retention", f.OccurrenceRetention, &c.occurrenceRetention}} {
+		if d.given == nil { // a default gives way, a given value is a mistake
+			*d.value = max(*d.value, c.ReplayWindow)
+		}
+		if err := c.keepsLongEnough(d.name, *d.value); err != nil {
+			return err
+		}
+	}
+	c.resultLimit = 4 << 20
+	if f.ResultLimit != nil {
+		if c.resultLimit = int64(*f.ResultLimit); c.resultLimit == 0 {
+			return fail("result_limit", "must be more than 0B")
+		}
+	}
+	return nil
+}
+
+// keepsLongEnough: an outcome that is forgotten while asks for it may still
+// come would let one of them run again.
+func (c *Config) keepsLongEnough(path string, d time.Duration) error {
+	if d < c.ReplayWindow {
+		return fail(path, "%s is shorter than replay_window (%s), in which the same operation may still be asked for", d, c.ReplayWindow)
+	}
+	return nil
+}
+
+func (c *Config) place(f *File) (err error) {
+	if f.Ledger != "" {
+		c.Ledger, err = LedgerPath("ledger", f.Ledger)
+	}
+	return err
+}
+
+func (c *Config) servers(f *File) error {
+	names := slices.Sorted(maps.Keys(f.MCPServers))
+	for _, name := range names {
+		s, at := f.MCPServers[name], join("mcpServers", name)
+		if err := checkName(name); err != nil {
+			return fail(at, "%v", err)
+		}
+		if slices.Contains([]string{"http", "sse", "streamable-http"}, s.Type) {
+			return later(at+".type", "the transport "+s.Type)
+		}
+		if err := oneOf(at+".type", s.Type, "stdio"); err != nil {
+			return err
+		}
+		if s.Command == "" {
+			return fail(at+".command", "is missing; it is the program to start")
+		}
+		up := Upstream{Name: name, Command: s.Command, Args: s.Args, Dir: s.Cwd}
+		for _, k := range slices.Sorted(maps.Keys(s.Env)) {
+			up.Env = append(up.Env, k+"="+s.Env[k])
+		}
+		c.Upstreams = append(c.Upstreams, up)
+	}
+	if len(names) > 1 {
+		return later("mcpServers", "more than one server")
+	}
+	for i, name := range f.TrustHints {
+		if !slices.Contains(names, name) {
+			return fail(index("trust_hints", i), "%q is not one of mcpServers (%s)", name, list(names))
+		}
+	}
+	return nil
+}
+
+// Set makes the policies. call reaches tools of the upstreams, past the guard.
+func (c *Config) Set(call reconcilers.Call) (*policy.Set, error) {
+	cfg := policy.Config{Tools: slices.Clone(c.tools), TrustHints: c.TrustHints, Lease: c.Lease,
+		Retention: c.retention, OccurrenceRetention: c.occurrenceRetention, ResultLimit: c.resultLimit}
+	for _, u := range c.Upstreams {
+		cfg.Servers = append(cfg.Servers, u.Name)
+	}
+	for i, q := range c.queries {
+		if q == nil {
+			continue
+		}
+		asker, rules := *q, *cfg.Tools[i].Query
+		asker.Call = call
+		rules.Reconciler = &asker
+		cfg.Tools[i].Query = &rules
+	}
+	return policy.New(cfg)
+}

@@ -1,0 +1,121 @@
+package config
+
+import (
+	"errors"
+	"strings"
+	"testing"
+)
+
+// mistake is a file with what its error has to name.
+type mistake struct{ file, path, text string }
+
+func policyWith(fields string) string {
+	return `{"policies":[{"match":"tickets/create_ticket","forward":{"argument":"ref"},` + fields + `}]}`
+}
+
+func reconcileWith(fields string) string {
+	return policyWith(`"reconcile":{"tool":"search","found":".x",` + fields + `}`)
+}
+
+func TestMistakes(t *testing.T) {
+	for _, m := range []mistake{
+		// Syntax and types.
+		{`{"tenant":"a"`, ``, `line`}, {`{"tenant":"a" "lease":"1s"}`, ``, `line`}, {``, ``, ``}, {`[]`, ``, `an object, not a list`},
+		{`{"tenant":7}`, `tenant`, `a string, not a number`}, {`{"tenant":null}`, `tenant`, `not null`}, {`{"policies":{}}`, `policies`, `a list, not an object`},
+		{`{"mcpServers":[]}`, `mcpServers`, `an object, not a list`}, {`{"mcpServers":{"a":{"command":"x","args":[1]}}}`, `mcpServers.a.args[0]`, `a string`},
+		{`{"mcpServers":{"a b":{"args":true}}}`, `mcpServers["a b"].args`, `a list, not true`}, {"{\"tenant\":\"\xff\"}", `tenant`, `invalid UTF-8`},
+		{policyWith(`"classify":[{"if":".","class":"success","trust":"yes"}]`), `policies[0].classify[0].trust`, `true or false, not a string`},
+		{policyWith(`"retry":{"max_attempts":1.5}`), `policies[0].retry.max_attempts`, `whole number`},
+		{policyWith(`"retry":{"max_attempts":"3"}`), `policies[0].retry.max_attempts`, `whole number`},
+		{`{"tenant":""}`, `tenant`, `empty`}, {`{"tenant":"${EMPTY}"}`, `tenant`, `empty`}, {policyWith(`"key":""`), `policies[0].key`, `empty`},
+		// Unknown and twice.
+		{`{"ledgr":"x"}`, `ledgr`, `did you mean ledger`}, {policyWith(`"recncile":{}`), `policies[0].recncile`, `did you mean reconcile`},
+		{`{"zzzzzzzzzzzz":1}`, `zzzzzzzzzzzz`, `Allowed here: $schema, ledger, tenant`}, {reconcileWith(`"settled":"1s"`), `policies[0].reconcile.settled`, `settle`},
+		{`{"mcpServers":{"a":{"command":"x","disabled":true}}}`, `mcpServers.a.disabled`, `Allowed here: type, command`},
+		{`{"tenant":"a","tenant":"b"}`, `tenant`, `twice`}, {`{"mcpServers":{"a":{"command":"x"},"\u0061":{"command":"y"}}}`, `mcpServers.a`, `twice`},
+		{policyWith(`"wait":"1s","wait":"2s"`), `policies[0].wait`, `twice`},
+		// Variables.
+		{`{"tenant":"x${NOPE_1}y"}`, `tenant`, `NOPE_1`}, {`{"mcpServers":{"a":{"command":"x","env":{"T":"${NOPE}"}}}}`, `mcpServers.a.env.T`, `NOPE`},
+		{`{"lease":"${NOPE}"}`, `lease`, `NOPE`}, {policyWith(`"ignore":["${NOPE}"]`), `policies[0].ignore[0]`, `NOPE`},
+		// Durations and sizes.
+		{policyWith(`"timeout":"30 parsecs"`), `policies[0].timeout`, `"30s"`}, {`{"lease":30}`, `lease`, `a duration like "30s", not a number`}, {`{"lease":"30"}`, `lease`, `no duration`},
+		{`{"lease":"-1s"}`, `lease`, `negative`}, {`{"lease":"0s"}`, `lease`, `more than 0s`}, {`{"client_timeout":"0s"}`, `client_timeout`, `more than 0s`},
+		{`{"replay_window":"0s"}`, `replay_window`, `more than 0s`}, {policyWith(`"timeout":"0s"`), `policies[0].timeout`, `more than 0s`},
+		{`{"result_limit":"4 MiB"}`, `result_limit`, `4MiB`}, {`{"result_limit":4}`, `result_limit`, `a size`}, {`{"result_limit":"4"}`, `result_limit`, `4MiB`},
+		{`{"result_limit":"9999999999999GiB"}`, `result_limit`, `4MiB`}, {`{"result_limit":"-1B"}`, `result_limit`, `4MiB`}, {`{"result_limit":"0B"}`, `result_limit`, `more than 0B`},
+		// What is not built yet.
+		{`{"names":"auto"}`, `names`, `names is not supported yet by this version`}, {`{"retry_budget":{"tokens":1}}`, `retry_budget`, `not supported yet`},
+		{`{"ledger":"postgres://u@h/d"}`, `ledger`, `not supported yet`}, {`{"ledger":"postgresql://u@h/d"}`, `ledger`, `not supported yet`},
+		{`{"ledger":"redis://x"}`, `ledger`, `bolt://`}, {`{"ledger":"bolt://"}`, `ledger`, `no path`},
+		{`{"mcpServers":{"a":{"type":"http","url":"http://x"}}}`, `mcpServers.a.url`, `not supported yet`}, {`{"mcpServers":{"a":{"type":"http","command":"x"}}}`, `mcpServers.a.type`, `not supported yet`},
+		{`{"mcpServers":{"a":{"command":"x","headers":{}}}}`, `mcpServers.a.headers`, `not supported yet`}, {`{"mcpServers":{"a":{"type":"pipe","command":"x"}}}`, `mcpServers.a.type`, `stdio`},
+		{`{"mcpServers":{"a":{"command":"x"},"b":{"command":"y"}}}`, `mcpServers`, `more than one server is not supported yet`},
+		{policyWith(`"repeat_limit":20`), `policies[0].repeat_limit`, `not supported yet`}, {policyWith(`"approve":false`), `policies[0].approve`, `not supported yet`},
+		{policyWith(`"compensate":{}`), `policies[0].compensate`, `not supported yet`}, {policyWith(`"reversible":true`), `policies[0].reversible`, `not supported yet`},
+		{policyWith(`"redact":[".x"]`), `policies[0].redact`, `not supported yet`},
+		{`{"policies":[{"match":"a/b","forward":{"header":"X"}}]}`, `policies[0].forward.header`, `not supported yet`},
+		{`{"policies":[{"match":"a/b","forward":{"argument":"x","enforced":"native"}}]}`, `policies[0].forward.enforced`, `not supported yet`},
+		{`{"policies":[{"match":"a/b","forward":{"argument":"x","window":"24h"}}]}`, `policies[0].forward.window`, `not supported yet`},
+		// Servers and trust.
+		{`{"mcpServers":{"a":{"args":["x"]}}}`, `mcpServers.a.command`, `missing`}, {`{"mcpServers":{"a/b":{"command":"x"}}}`, `mcpServers["a/b"]`, `slash`}, {`{"mcpServers":{"":{"command":"x"}}}`, `mcpServers[""]`, `name`},
+		{`{"trust_hints":["a"]}`, `trust_hints[0]`, `mcpServers`},
+		// Windows.
+		{`{"retention":"1h","replay_window":"24h"}`, `retention`, `replay_window`}, {`{"retention":"1h"}`, `retention`, `replay_window`},
+		{`{"occurrence_retention":"1h"}`, `occurrence_retention`, `replay_window`}, {policyWith(`"retention":"1h"`), `policies[0].retention`, `replay_window`},
+		{`{"policies":[{"match":"a/b"},{"match":"a/c","retention":"0s"}]}`, `policies[1].retention`, `replay_window`},
+		// Identity.
+		{`{"identity":{"task":["_meta"]}}`, `identity.task[0]`, `_meta.NAME`}, {`{"identity":{"task":["flag","args.task"]}}`, `identity.task[1]`, `flag`}, {`{"identity":{"task":["flag.x"]}}`, `identity.task[0]`, `no source`},
+		{`{"identity":{"step":["flag"]}}`, `identity.step[0]`, `header.NAME`}, {`{"identity":{"key":["env.KEY"]}}`, `identity.key[0]`, `params.NAME`}, {`{"identity":{"alias":[""]}}`, `identity.alias[0]`, `_meta.NAME`},
+		{`{"identity":{"new_run":"always"}}`, `identity.new_run`, `explicit, connection`},
+		// Policies.
+		{`{"policies":[{"effect":"read"}]}`, `policies[0].match`, `server/tool`}, {`{"policies":[{"match":"create_ticket"}]}`, `policies[0].match`, `server/tool`},
+		{policyWith(`"effect":"delete"`), `policies[0].effect`, `write, read, idempotent`}, {policyWith(`"cancel":"kill"`), `policies[0].cancel`, `detach, forward`},
+		{policyWith(`"repeat":"sometimes"`), `policies[0].repeat`, `occurrence, each_call, replay, refuse`}, {policyWith(`"state":"lost"`), `policies[0].state`, `durable, process`},
+		{policyWith(`"key":".order_id |"`), `policies[0].key`, `bad jq`}, {policyWith(`"key":"$task"`), `policies[0].key`, `arguments alone`}, {policyWith(`"key":"now"`), `policies[0].key`, `now`},
+		{policyWith(`"key":".ref"`), `policies[0].forward.argument`, `overwrite`}, {policyWith(`"id":".x |"`), `policies[0].id`, `bad jq`},
+		{policyWith(`"bind":[".a"]`), `policies[0].bind`, `beside key`}, {policyWith(`"key":".a","bind":[]`), `policies[0].bind`, `empty`}, {policyWith(`"key":".a","bind":[".a[0]"]`), `policies[0].bind[0]`, `plain path`},
+		{policyWith(`"ignore":[".a","reason"]`), `policies[0].ignore[1]`, `plain path`}, {policyWith(`"ignore":["."]`), `policies[0].ignore[0]`, `plain path`},
+		{`{"policies":[{"match":"a/b","forward":{}}]}`, `policies[0].forward`, `argument or meta`}, {`{"policies":[{"match":"a/b","forward":{"argument":".ref"}}]}`, `policies[0].forward.argument`, `plain name`},
+		{`{"policies":[{"match":"a/b","forward":{"argument":"a.b"}}]}`, `policies[0].forward.argument`, `plain name`}, {`{"policies":[{"match":"a/b","forward":{"meta":"traceparent"}}]}`, `policies[0].forward.meta`, `idempotencyKey`},
+		{policyWith(`"retry":{"max_attempts":0}`), `policies[0].retry.max_attempts`, `less than 1`}, {policyWith(`"retry":{"initial":"0s"}`), `policies[0].retry.initial`, `more than 0s`},
+		{policyWith(`"retry":{"initial":"2s","max":"1s"}`), `policies[0].retry.initial`, `more than max`},
+		{policyWith(`"classify":[{"if":"true","class":"maybe"}]`), `policies[0].classify[0].class`, `success, not_sent, throttled, rejected, exists, ambiguous, reported`},
+		{policyWith(`"classify":[{"if":"true","class":"interim"}]`), `policies[0].classify[0].class`, `ambiguous`}, {policyWith(`"classify":[{"if":"true"}]`), `policies[0].classify[0].class`, `ambiguous`},
+		{policyWith(`"classify":[{"class":"success"}]`), `policies[0].classify[0].if`, `missing`}, {policyWith(`"classify":[{"if":"(","class":"success"}]`), `policies[0].classify[0].if`, `bad jq`},
+		{policyWith(`"classify":[{"if":".http_status == 503","class":"not_sent"}]`), `policies[0].classify[0].class`, `trust: true`},
+		{`{"policies":[{"match":"a/b","effect":"read","key":".x"}]}`, `policies[0].key`, `read`}, {policyWith(`"effect":"read"`), `policies[0].forward`, `read`},
+		{`{"policies":[{"match":"a/b","effect":"read","repeat":"replay"}]}`, `policies[0].repeat`, `read`},
+		{`{"policies":[{"match":"a/b","effect":"read","reconcile":{"tool":"s","found":".","baseline":true}}]}`, `policies[0].reconcile`, `read`},
+		// Reconciling.
+		{policyWith(`"reconcile":{"found":".x","baseline":true}`), `policies[0].reconcile.tool`, `missing`}, {policyWith(`"reconcile":{"tool":"search","baseline":true}`), `policies[0].reconcile.found`, `missing`},
+		{policyWith(`"reconcile":{"tool":"tickets/search","found":".x","baseline":true}`), `policies[0].reconcile.tool`, `without the server`},
+		{reconcileWith(`"arguments":"{order_id: $args.order_id}"`), `policies[0].reconcile`, `baseline: true`}, {reconcileWith(`"arguments":"{ref: \"$key\"}"`), `policies[0].reconcile`, `baseline: true`},
+		{reconcileWith(`"result":"."`), `policies[0].reconcile`, `baseline: true`},
+		{reconcileWith(`"arguments":"{ref: $business_key}"`), `policies[0].reconcile`, `no key`}, {reconcileWith(`"arguments":"{ref: $kee}"`), `policies[0].reconcile.arguments`, `$key`},
+		{`{"policies":[{"match":"a/b","reconcile":{"tool":"s","found":".x","arguments":"{r: $key}"}}]}`, `policies[0].reconcile`, `forward`},
+		{reconcileWith(`"arguments":"{"`), `policies[0].reconcile.arguments`, `bad jq`}, {reconcileWith(`"baseline":true,"result":"|"`), `policies[0].reconcile.result`, `bad jq`},
+		{policyWith(`"reconcile":{"tool":"s","found":"|","baseline":true}`), `policies[0].reconcile.found`, `bad jq`},
+		{reconcileWith(`"arguments":"{r: $key}","every":"2m","give_up":"1m"`), `policies[0].reconcile.every`, `give_up`}, {reconcileWith(`"baseline":true,"every":"0s"`), `policies[0].reconcile.every`, `more than 0s`},
+	} {
+		_, err := parse([]byte(m.file), env)
+		bad, ok := errors.AsType[*Error](err)
+		if !ok || bad.Path != m.path || !strings.Contains(bad.Text, m.text) {
+			t.Errorf("%s\n\tgives %v\n\twant  %s: …%s…", m.file, err, m.path, m.text)
+		}
+	}
+}
+
+// What is next to a mistake is none.
+func TestAccepted(t *testing.T) {
+	for _, file := range []string{
+		`{"policies":[]}`, `{"ledger":"rel/ledger.db"}`, `{"tenant":"$$ {x} $NOPE ${NOPE:-d}"}`, `{"mcpServers":{"a":{"command":"sh","args":["-c","echo $HOME"]}}}`,
+		policyWith(`"retention":"24h"`), reconcileWith(`"arguments":"{r: $key}","every":"60s","give_up":"60s"`),
+		policyWith(`"key":".order_id","reconcile":{"tool":"s","arguments":"{o: $business_key}","found":".x"}`),
+		reconcileWith(`"arguments":"{o: $args.o}","baseline":true`), policyWith(`"reconcile":{"tool":"list","found":".items[] | select(.ref == $key) | .id"}`),
+		policyWith(`"key":"[.a, $args.b]","bind":[".a"]`), policyWith(`"classify":[{"if":"true","class":"exists"}]`),
+	} {
+		if _, err := parse([]byte(file), env); err != nil {
+			t.Errorf("%s: %v", file, err)
+		}
+	}
+}

@@ -1,0 +1,55 @@
+package config
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+)
+
+// LedgerPath reads where the ledger is: bolt:// and a path, or a path alone. at
+// is what an *Error names: a field, or a flag.
+func LedgerPath(at, ledger string) (string, error) {
+	scheme, path, ok := strings.Cut(ledger, "://")
+	switch {
+	case !ok:
+		return ledger, nil
+	case scheme == "postgres" || scheme == "postgresql":
+		return "", later(at, "a ledger in Postgres")
+	case scheme != "bolt":
+		return "", fail(at, "%q is neither bolt:// and a path nor a path", ledger)
+	case path == "":
+		return "", fail(at, "%q has no path", ledger)
+	}
+	return path, nil
+}
+
+// NameFor is the name of a server that was given as a command: the command's
+// base name and a short hash of command, arguments and working directory, so
+// that the same server has the same operations next time.
+func NameFor(command string, args []string, dir string) string {
+	h := sha256.New()
+	for _, part := range append([]string{command, dir}, args...) {
+		fmt.Fprintf(h, "%d:%s", len(part), part)
+	}
+	base := strings.TrimSuffix(filepath.Base(command), ".exe")
+	return strings.Map(func(r rune) rune {
+		if r <= ' ' || r == '/' || r == 0x7f {
+			return '_'
+		}
+		return r
+	}, base) + "-" + hex.EncodeToString(h.Sum(nil))[:8]
+}
+
+// checkName: the name is the part of a tool's full name before the first slash.
+func checkName(name string) error {
+	switch {
+	case name == "":
+		return errors.New("a server needs a name")
+	case strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r == '/' || r == '*' || r == 0x7f }):
+		return errors.New("a server's name may hold no slash, star or white space")
+	}
+	return nil
+}
