@@ -1,0 +1,120 @@
+package mcp
+
+import (
+	"strconv"
+	"sync"
+)
+
+// asks are the requests of servers to the client that wait for its answer. The
+// client sees ids of ours: two processes of a server may use the same ones.
+type asks struct {
+	mu   sync.Mutex
+	last uint64
+	open map[uint64]askOf
+}
+
+type askOf struct {
+	c  *child
+	id string // as the child wrote it
+}
+
+func (a *asks) add(c *child, id []byte) []byte {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.open == nil {
+		a.open = map[uint64]askOf{}
+	}
+	a.last++
+	a.open[a.last] = askOf{c, string(id)}
+	return strconv.AppendUint(nil, a.last, 10)
+}
+
+// take finds whom an answer of the client is for.
+func (a *asks) take(id []byte) (askOf, bool) {
+	key, err := strconv.ParseUint(string(id), 10, 64)
+	if err != nil {
+		return askOf{}, false
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	ask, ok := a.open[key]
+	delete(a.open, key)
+	return ask, ok
+}
+
+// find returns the id under which the client knows a child's request.
+func (a *asks) find(c *child, id []byte) ([]byte, bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for key, ask := range a.open {
+		if ask.c == c && ask.id == string(id) {
+			return strconv.AppendUint(nil, key, 10), true
+		}
+	}
+	return nil, false
+}
+
+// drop takes back what a child that has ended had asked.
+func (a *asks) drop(c *child, client *session) {
+	a.mu.Lock()
+	var gone []uint64
+	for key, ask := range a.open {
+		if ask.c == c {
+			gone = append(gone, key)
+			delete(a.open, key)
+		}
+	}
+	a.mu.Unlock()
+	for _, key := range gone {
+		if client != nil {
+			client.say(strconv.AppendUint([]byte(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":`), key, 10),
+				[]byte(`,"reason":"the server has ended"}}`))
+		}
+	}
+}
+
+// fromChild takes a request or a notification of the server.
+func (u *Upstream) fromChild(c *child, e envelope) {
+	client := u.client.Load()
+	if c.own.Load() { // what it says is for us
+		client = nil
+	}
+	if e.id.there() {
+		if client == nil {
+			u.answerOwn(c, e)
+			return
+		}
+		id := u.asks.add(c, e.rawID())
+		client.say(e.line[:e.id.from], id, e.line[e.id.to:])
+		return
+	}
+	switch e.method {
+	case "notifications/tools/list_changed":
+		u.tools.drop(c)
+	case "notifications/cancelled":
+		params := e.params.of(e.line)
+		if at, err := member(params, "requestId"); err == nil && at.there() {
+			id, ok := u.asks.find(c, at.of(params))
+			if !ok {
+				return
+			}
+			from := e.params.from
+			if client != nil {
+				client.say(e.line[:from+at.from], id, e.line[from+at.to:])
+			}
+			return
+		}
+	}
+	if client != nil {
+		client.say(e.line)
+	}
+}
+
+// answerOwn answers a server's request where no client is there to do it.
+func (u *Upstream) answerOwn(c *child, e envelope) {
+	tail := `,"error":{"code":-32601,"message":"no client is connected"}}`
+	if e.method == "ping" {
+		tail = `,"result":{}}`
+	}
+	_, _ = c.in.write([]byte(`{"jsonrpc":"2.0","id":`), e.rawID(), []byte(tail))
+}

@@ -1,0 +1,333 @@
+package mcp
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/mcp-idem/mcp-idem"
+)
+
+// call is one guarded tools/call.
+type call struct {
+	s      *session
+	env    envelope // its line is a copy
+	id     []byte
+	name   string // of the tool, as the upstream knows it
+	params names
+	meta   names
+	rules  Tool
+	modern bool
+	ctx    context.Context // of the asker
+	stop   context.CancelFunc
+
+	mu        sync.Mutex
+	over      bool // cancelled: no answer is owed
+	on        *child
+	key       uint64
+	forwarded chan struct{} // closed when the cancellation was passed on
+}
+
+// cancelGrace is how long a server that was told of a cancellation may take to
+// answer all the same; most then never do.
+const cancelGrace = 10 * time.Second
+
+// gather copies an object's members by name; the last of a name counts.
+func gather(object []byte, once ...string) (names, error) {
+	var s scanner
+	out := names{}
+	var twice error
+	err := s.members(object, func(name []byte, v span) {
+		key := string(name)
+		if _, there := out[key]; there {
+			for _, o := range once {
+				if key == o {
+					twice = errTwice
+				}
+			}
+		}
+		out[key] = v.of(object)
+	})
+	return out, errors.Join(err, twice)
+}
+
+// call takes a tools/call. One whose tool only reads passes through on the
+// spot.
+func (s *session) call(e envelope) {
+	params := e.params.of(e.line)
+	name, err := toolName(params)
+	if err != nil {
+		s.sayError(e.rawID(), codeInvalidParams, err.Error())
+		return
+	}
+	rules := s.g.cfg.Policy.Tool(s.g.server + "/" + name)
+	if rules.Effect == EffectRead {
+		s.pass(e)
+		return
+	}
+	hint := rules.Effect == EffectSilent && s.g.cfg.TrustHints
+	if hint {
+		if t, known := s.up.tools.get(name); known {
+			if hint = false; t != nil && t.ReadOnly {
+				s.pass(e)
+				return
+			}
+		}
+	}
+	e.line = bytes.Clone(e.line)
+	c := &call{s: s, env: e, id: e.rawID(), name: name, rules: rules, forwarded: make(chan struct{})}
+	c.ctx, c.stop = context.WithCancel(s.ctx)
+	s.open.Add(1)
+	s.mu.Lock()
+	s.calls[string(c.id)] = c
+	s.mu.Unlock()
+	go c.serve(hint)
+}
+
+// toolName reads the tool's name. What names a tool twice is not guessed at.
+func toolName(params []byte) (string, error) {
+	var name []byte
+	n := 0
+	var s scanner
+	err := s.members(params, func(member []byte, v span) {
+		if string(member) == `"name"` {
+			name = v.of(params)
+			n++
+		}
+	})
+	if err != nil || n != 1 || name[0] != '"' {
+		return "", errors.New("tools/call needs one name")
+	}
+	return unquote(name)
+}
+
+// serve sees a call through on its own goroutine.
+func (c *call) serve(hint bool) {
+	defer c.stop()
+	if hint {
+		ctx, cancel := context.WithTimeout(c.ctx, startPatience)
+		t, err := c.s.up.tool(ctx, c.name)
+		cancel()
+		if err != nil {
+			c.s.g.cfg.Log.Warn().Err(err).Str("tool", c.name).Msg("the tool's hints are not known: it is guarded")
+		}
+		if t != nil && t.ReadOnly {
+			if c.finish() {
+				c.s.pass(c.env)
+			}
+			c.s.open.Done()
+			return
+		}
+	}
+	defer c.s.open.Done()
+	answer := c.ask()
+	if !c.finish() {
+		return
+	}
+	parts := c.render(&answer)
+	undo := answer.Deliver()
+	if _, err := c.s.out.write(parts...); err != nil {
+		undo()
+		c.s.g.cfg.Log.Debug().Err(err).Msg("the client does not read any more")
+	}
+}
+
+// finish takes the call off the list and reports whether an answer is owed.
+func (c *call) finish() bool {
+	c.s.mu.Lock()
+	if c.s.calls[string(c.id)] == c {
+		delete(c.s.calls, string(c.id))
+	}
+	c.s.mu.Unlock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	owed := !c.over
+	c.over = true
+	return owed
+}
+
+// cancelled ends the wait of the asker, not the attempt.
+func (c *call) cancelled(note envelope, at span) {
+	c.mu.Lock()
+	first := !c.over
+	c.over = true
+	on, key := c.on, c.key
+	c.mu.Unlock()
+	if !first {
+		return
+	}
+	c.stop()
+	if c.rules.ForwardCancel && on != nil {
+		on.forwardCancel(note, at, key)
+		close(c.forwarded)
+	}
+}
+
+func refuse(code idem.Code, text string) idem.Answer {
+	return idem.Answer{Err: &idem.Error{Code: code, Text: text}}
+}
+
+func (c *call) ask() idem.Answer {
+	params, err := gather(c.env.params.of(c.env.line), `"name"`, `"arguments"`, `"_meta"`)
+	if err != nil {
+		return refuse(idem.CodeInvalidArguments, "The request names a part of itself twice. Nothing was sent.")
+	}
+	c.params = params
+	if raw := params[`"_meta"`]; raw != nil {
+		c.meta, _ = gather(raw)
+	}
+	_, c.modern = c.meta[`"`+metaVersion+`"`]
+	if _, there := params[`"task"`]; there {
+		return refuse(idem.CodeInvalidArguments, "Calls that run as tasks are not supported for tools with side effects. Nothing was sent.")
+	}
+	g := c.s.g
+	ask := idem.Ask{Tenant: g.cfg.Tenant, Tool: g.server + "/" + c.name, Args: params[`"arguments"`], Run: c.s.run, Conn: c.s.conn}
+	if err := g.identity.fill(&ask, params, c.meta); err != nil {
+		refused, _ := errors.AsType[*idem.Error](err)
+		return idem.Answer{Err: refused}
+	}
+	if text := c.misfit(); text != "" {
+		return refuse(idem.CodeInvalidArguments, text)
+	}
+	return g.cfg.Guard.Do(c.ctx, ask, idem.Effect{Prepare: c.prepare, Run: c.attempt})
+}
+
+// misfit says that the argument which is to carry the key is none of the
+// tool's: the server would refuse the call, or drop the key. A list of tools
+// that cannot be had proves nothing.
+func (c *call) misfit() string {
+	if c.rules.Argument == "" {
+		return ""
+	}
+	ctx, cancel := context.WithTimeout(c.ctx, startPatience)
+	defer cancel()
+	t, err := c.s.up.tool(ctx, c.name)
+	if err != nil || t == nil || t.Takes(c.rules.Argument) {
+		return ""
+	}
+	text := fmt.Sprintf("The configuration sends the key as argument %q, which the schema of %s/%s does not allow. Nothing was sent.",
+		c.rules.Argument, c.s.g.server, c.name)
+	c.s.g.cfg.Log.Error().Str("tool", c.name).Str("argument", c.rules.Argument).Msg("forward.argument does not fit the tool's schema")
+	return text
+}
+
+func (c *call) prepare(ctx context.Context) (idem.Site, error) {
+	p, err := c.s.up.ready(ctx)
+	if err != nil {
+		return idem.Site{}, err
+	}
+	return idem.Site{Group: p.proc.Group, Incarnation: p.incarnation}, nil
+}
+
+// attempt sends the call once, to the process that was prepared and to no
+// other, and waits for its end.
+func (c *call) attempt(ctx context.Context, d idem.Dispatch) idem.Outcome {
+	params, err := c.outgoing(d.Key)
+	if err != nil {
+		return notSent(err)
+	}
+	on := c.s.up.live.Load()
+	if on == nil || on.incarnation != d.Site.Incarnation {
+		return notSent(errGone)
+	}
+	line := splice(c.env.line, c.env.params, params)
+	id := c.env.id
+	if c.env.params.from < id.from {
+		shift := len(line) - len(c.env.line)
+		id = span{id.from + shift, id.to + shift}
+	}
+	ends := make(chan idem.Outcome, 1)
+	key, n, err := on.send(line, id, &pending{done: func(r reply) { ends <- c.outcome(r) }})
+	sent := time.Now()
+	if err != nil && n == 0 {
+		return notSent(err)
+	}
+	if err != nil {
+		return c.outcome(reply{err: fmt.Errorf("%d bytes of the request left: %w", n, err), sent: n, sentAt: sent})
+	}
+	c.mu.Lock()
+	c.on, c.key = on, key
+	late := c.over && c.rules.ForwardCancel && c.ctx.Err() != nil
+	c.mu.Unlock()
+	if late {
+		on.cancel(key)
+		close(c.forwarded)
+	}
+	o := c.wait(ctx, ends, on, key)
+	if o.Sent.IsZero() {
+		o.Sent = sent
+	}
+	return o
+}
+
+func (c *call) wait(ctx context.Context, ends <-chan idem.Outcome, on *child, key uint64) idem.Outcome {
+	select {
+	case o := <-ends:
+		return o
+	case <-ctx.Done():
+	case <-c.forwarded:
+		select {
+		case o := <-ends:
+			return o
+		case <-ctx.Done():
+		case <-time.After(cancelGrace):
+		}
+	}
+	if on.take(key) == nil { // it has just come
+		return <-ends
+	}
+	return c.outcome(reply{err: errors.New("nobody waits for the answer any more"), sent: 1})
+}
+
+// outgoing are the params with the key where the policy wants it. Every other
+// byte is the client's.
+func (c *call) outgoing(key string) ([]byte, error) {
+	params := c.env.params.of(c.env.line)
+	var err error
+	if name := c.rules.Argument; name != "" {
+		if params, err = setIn(params, "arguments", field{name, quote(key)}); err != nil {
+			return nil, err
+		}
+	}
+	if name := c.rules.Meta; name != "" {
+		params, err = setIn(params, "_meta", field{name, quote(key)})
+	}
+	return params, err
+}
+
+func notSent(err error) idem.Outcome {
+	return idem.Outcome{Class: idem.ClassNotSent, Text: err.Error(), Ended: idem.EndByNotSent}
+}
+
+// outcome says how an attempt ended. The bytes are copied.
+func (c *call) outcome(r reply) idem.Outcome {
+	switch {
+	case r.err != nil:
+		o := c.rules.Judge(End{Err: r.err})
+		o.Sent = r.sentAt
+		if r.ended {
+			o.Ended = idem.EndByGroup
+		}
+		o.Lost = c.rules.Process && errors.Is(r.err, errGone)
+		return o
+	case r.broken || !validText(r.env.line):
+		return c.rules.Judge(End{Err: errors.New("the answer cannot be read")})
+	case r.env.errObj.there():
+		raw := bytes.Clone(r.env.errObj.of(r.env.line))
+		o := c.rules.Judge(End{Error: raw})
+		o.Result, o.Kind, o.Ended = raw, idem.ResultError, idem.EndByAnswer
+		return o
+	}
+	raw := bytes.Clone(r.env.result.of(r.env.line))
+	if string(find(raw, "resultType")) == `"input_required"` {
+		parked := sha256.Sum256(find(raw, "requestState"))
+		return idem.Outcome{Class: idem.ClassInterim, Result: raw, Kind: idem.ResultValue, ParkedOn: parked[:], Ended: idem.EndByAnswer}
+	}
+	o := c.rules.Judge(End{Result: raw})
+	o.Result, o.Kind, o.Ended = raw, idem.ResultValue, idem.EndByAnswer
+	return o
+}

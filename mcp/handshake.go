@@ -1,0 +1,202 @@
+package mcp
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// clientInit is the client's initialize, kept to be said to every process of
+// the upstream. Guarded by Upstream.mu.
+type clientInit struct {
+	line []byte
+	id   span
+	from *session
+	owed bool   // the client waits for the answer
+	done []byte // its notifications/initialized; nil: not yet said
+}
+
+const (
+	modernVersion = "2026-07-28"
+	legacyVersion = "2025-11-25"
+	metaVersion   = "io.modelcontextprotocol/protocolVersion"
+	discoverLimit = 3 * time.Second
+	ownShakeLimit = 30 * time.Second
+)
+
+var initializedLine = []byte(`{"jsonrpc":"2.0","method":"notifications/initialized"}`)
+
+// ownMeta is what requests of ours carry to a stateless server.
+var ownMeta = []byte(`{"` + metaVersion + `":"` + modernVersion + `","io.modelcontextprotocol/clientInfo":{"name":"mcp-idem","version":"1"},"io.modelcontextprotocol/clientCapabilities":{}}`)
+
+// initialize takes a client's initialize. It is answered by a process that has
+// shaken hands with nobody before, however many have to be started for it:
+// nothing with an effect has been sent.
+func (u *Upstream) initialize(from *session, e envelope) {
+	line := bytes.Clone(e.line)
+	u.mu.Lock()
+	before := u.init
+	u.init = &clientInit{line: line, id: e.id, from: from, owed: true}
+	u.traffic = false
+	failed := u.failed
+	var stop *child
+	switch c := u.cur; {
+	case failed != nil:
+	case c == nil:
+		u.startLocked()
+	case c.own.Load():
+		u.live.CompareAndSwap(c, nil)
+		stop = c
+	default:
+		u.shakeLocked(c)
+	}
+	again := before != nil && before.owed
+	u.mu.Unlock()
+	if again {
+		from.failPassed(before.id.of(before.line), reply{err: errors.New("initialize was said again")})
+	}
+	if failed != nil {
+		u.refuseInit(failed)
+	}
+	if stop != nil {
+		u.log.Debug().Msg("a client has come: the server that we spoke to by ourselves is started anew")
+		go stop.stop(firstBackoff)
+	}
+}
+
+// shakeLocked says the client's initialize to a process. If it ends before it
+// answers, buried starts another.
+func (u *Upstream) shakeLocked(c *child) {
+	in := u.init
+	c.shaking = true
+	u.live.CompareAndSwap(c, nil)
+	p := &pending{done: func(r reply) { u.shaken(c, in, r) }}
+	go func() { // a pipe that is full must not hold up everything
+		if _, _, err := c.send(in.line, in.id, p); err != nil {
+			c.stop(0)
+		}
+	}()
+}
+
+// shaken is called with the answer to the client's initialize.
+func (u *Upstream) shaken(c *child, in *clientInit, r reply) {
+	if r.err != nil {
+		return // it has ended, or will be
+	}
+	u.mu.Lock()
+	if u.init != in { // the client has said it again since
+		u.mu.Unlock()
+		return
+	}
+	owed := in.owed
+	in.owed = false
+	c.shaking, c.shook = false, true
+	refused := r.broken || r.env.errObj.there()
+	if refused && owed {
+		u.init = nil
+	} else if refused {
+		u.log.Warn().Bytes("answer", r.env.line[:min(200, len(r.env.line))]).Msg("the restarted upstream refuses the client's initialize")
+	}
+	if in.done != nil {
+		_, _ = c.in.write(in.done)
+	}
+	if u.cur == c {
+		u.live.Store(c)
+	}
+	u.changedLocked()
+	u.mu.Unlock()
+	switch {
+	case owed && r.broken:
+		in.from.failPassed(in.id.of(in.line), reply{err: errors.New("its answer cannot be read"), sent: 1})
+	case owed:
+		in.from.passAnswer(in.id.of(in.line), r.env)
+	}
+}
+
+// refuseInit answers an initialize that no process will.
+func (u *Upstream) refuseInit(err error) {
+	u.mu.Lock()
+	in := u.init
+	owed := in != nil && in.owed
+	if owed {
+		in.owed = false
+	}
+	u.mu.Unlock()
+	if owed {
+		in.from.failPassed(in.id.of(in.line), reply{err: err})
+	}
+}
+
+// initialized takes the client's notifications/initialized. A process that has
+// not answered initialize yet gets it when it has.
+func (u *Upstream) initialized(line []byte) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.init == nil {
+		u.notifyLocked(line)
+		return
+	}
+	u.init.done = bytes.Clone(line)
+	if u.cur != nil && u.cur.shook && !u.cur.shaking {
+		u.notifyLocked(line)
+	}
+}
+
+func (u *Upstream) notifyLocked(line []byte) {
+	if c := u.live.Load(); c != nil {
+		_, _ = c.in.write(line)
+	}
+}
+
+// withoutHandshake notes that a client sends requests and never said
+// initialize: it speaks the stateless protocol, and none will come.
+func (u *Upstream) withoutHandshake() {
+	u.mu.Lock()
+	u.traffic = u.init == nil
+	u.changedLocked()
+	u.mu.Unlock()
+}
+
+// shakeOwn makes a handshake of our own, where a query needs the upstream and
+// no client is there: a stateless server says so in its answer to
+// server/discover, any other gets initialize.
+func (u *Upstream) shakeOwn(c *child) {
+	ctx, cancel := context.WithTimeout(context.Background(), ownShakeLimit)
+	defer cancel()
+	modern, err := c.greet(ctx)
+	u.mu.Lock()
+	c.shaking = false
+	c.shook = err == nil
+	c.modern = modern
+	if err != nil {
+		u.lastErr = fmt.Errorf("handshake with the upstream: %w", err)
+		u.log.Warn().Err(err).Msg("handshake with the upstream failed")
+	} else if u.cur == c && u.init == nil {
+		u.live.Store(c)
+	}
+	u.changedLocked()
+	u.mu.Unlock()
+	if err != nil {
+		c.stop(stopGrace)
+	}
+}
+
+func (c *child) greet(ctx context.Context) (modern bool, err error) {
+	probe, cancel := context.WithTimeout(ctx, discoverLimit)
+	_, err = c.ask(probe, "server/discover", append(append([]byte(`{"_meta":`), ownMeta...), '}'))
+	cancel()
+	if err == nil {
+		return true, nil
+	}
+	if errors.Is(err, errGone) {
+		return false, err
+	}
+	_, err = c.ask(ctx, "initialize", []byte(`{"protocolVersion":"`+legacyVersion+`","capabilities":{},"clientInfo":{"name":"mcp-idem","version":"1"}}`))
+	if err != nil {
+		return false, err
+	}
+	_, err = c.in.write(initializedLine)
+	return false, err
+}

@@ -1,0 +1,51 @@
+package mcp
+
+import (
+	"context"
+
+	"github.com/mcp-idem/mcp-idem"
+)
+
+// Guard is what the gateway needs of an [idem.Guard].
+type Guard interface {
+	Conn() *idem.Conn
+	Do(ctx context.Context, ask idem.Ask, effect idem.Effect) idem.Answer
+	LostProcess(ctx context.Context, tenant, server, incarnation string) error
+}
+
+// Policy says what the configuration has about a tool, by its full name
+// (server/tool). It is asked once per call and is safe for concurrent use.
+type Policy interface {
+	Tool(name string) Tool
+}
+
+// Effect is what a tool does to the outside.
+type Effect string
+
+const (
+	EffectSilent     Effect = ""           // the policy does not say: a write, unless a hint is believed
+	EffectWrite      Effect = "write"      // guarded
+	EffectIdempotent Effect = "idempotent" // guarded
+	EffectRead       Effect = "read"       // passes through
+)
+
+// Tool is what the gateway has to know about a tool.
+type Tool struct {
+	Effect        Effect
+	Process       bool   // state: process
+	ForwardCancel bool   // cancel: forward
+	Argument      string // forward.argument: the argument that carries the key; empty: none
+	Meta          string // forward.meta: the member of _meta that does
+
+	// Judge reads class, text, external id and retry-after off an attempt's end.
+	// How the end is known and the result are the gateway's to fill in. Not
+	// called where nothing was sent. Safe for concurrent use.
+	Judge func(End) idem.Outcome
+}
+
+// End is how an attempt ended on the wire. Exactly one of the three is set.
+type End struct {
+	Result []byte // raw; null included
+	Error  []byte // raw JSON-RPC error object
+	Err    error  // no answer came that can be read; the request may have been carried out
+}

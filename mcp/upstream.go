@@ -1,0 +1,293 @@
+package mcp
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/rs/zerolog"
+)
+
+// Server says how an upstream that speaks stdio is started.
+type Server struct {
+	Name    string // as in server/tool
+	Command string
+	Args    []string
+	Env     []string // NAME=value, added to this process's own
+	Dir     string   // empty: this process's own
+
+	// ClientWait is how long a query of ours waits for a client to do the
+	// handshake. 0: 2 s; negative: no client will come.
+	ClientWait time.Duration
+	// OnExit is called, on a goroutine of its own, with the incarnation of each
+	// process that has ended, after all its requests have their end. nil: nobody
+	// is told. [NewGateway] sets it where the gateway is to tell its guard.
+	OnExit func(incarnation string)
+	Log    zerolog.Logger
+}
+
+const (
+	firstBackoff  = 100 * time.Millisecond
+	lastBackoff   = 5 * time.Second
+	lived         = 5 * time.Second  // after so long the back-off starts anew
+	startTries    = 5                // of an upstream that has never answered anything
+	startPatience = 15 * time.Second // of a request that needs a process
+	stopGrace     = 2 * time.Second  // between the end of standard input and TERM
+	clientWait    = 2 * time.Second
+)
+
+// StartError says that the upstream cannot be started: its command cannot be
+// run, or it ended time after time before it had answered anything.
+type StartError struct {
+	Command string
+	Stderr  []string // its last lines of standard error
+	Err     error
+}
+
+func (e *StartError) Error() string {
+	s := fmt.Sprintf("cannot start the upstream %q: %v", e.Command, e.Err)
+	if len(e.Stderr) > 0 {
+		s += "; it wrote:\n  " + strings.Join(e.Stderr, "\n  ")
+	}
+	return s
+}
+
+func (e *StartError) Unwrap() error { return e.Err }
+
+// ErrClosed: the upstream was closed by us.
+var ErrClosed = errors.New("the upstream is closed")
+
+// Upstream is one server, whatever process it is running as. It is safe for
+// concurrent use.
+type Upstream struct {
+	cfg    Server
+	log    zerolog.Logger
+	nextID atomic.Uint64
+	live   atomic.Pointer[child]   // takes requests of the client; nil: wait in ready
+	client atomic.Pointer[session] // nil: no client is there
+	tools  toolCache
+	asks   asks
+	begun  time.Time
+	useful atomic.Bool    // some process has answered something
+
+	mu       sync.Mutex
+	cur      *child
+	starting bool
+	telling  int  // calls of OnExit under way
+	tries    int // processes in a row that answered nothing
+	backoff  time.Duration
+	lastErr  error
+	failed   error         // for good
+	changed  chan struct{} // closed and made anew whenever something above changes
+	init     *clientInit
+	traffic  bool // a client sends requests without a handshake
+	closed   bool
+	quit     chan struct{}
+}
+
+// NewUpstream describes an upstream; nothing is started before Start or the
+// first request.
+func NewUpstream(cfg Server) *Upstream {
+	if cfg.ClientWait == 0 {
+		cfg.ClientWait = clientWait
+	}
+	return &Upstream{cfg: cfg, log: cfg.Log.With().Str("server", cfg.Name).Logger(), begun: time.Now(),
+		changed: make(chan struct{}), quit: make(chan struct{})}
+}
+
+// Start starts the process ahead of the first request. A command that cannot
+// be run gives a *StartError; that of a process that ends at once comes later,
+// from whatever needs it.
+func (u *Upstream) Start(ctx context.Context) error {
+	_, err := u.await(ctx, func() *child { return u.cur })
+	return err
+}
+
+// Close ends the process: standard input is closed, then, after a grace, the
+// group ended. Requests that still wait get their end first.
+func (u *Upstream) Close() {
+	u.mu.Lock()
+	c := u.cur
+	if !u.closed {
+		u.closed = true
+		close(u.quit)
+	}
+	u.changedLocked()
+	u.mu.Unlock()
+	if c != nil {
+		c.stop(stopGrace)
+	}
+	u.mu.Lock()
+	for u.starting || u.telling > 0 {
+		ch := u.changed
+		u.mu.Unlock()
+		<-ch
+		u.mu.Lock()
+	}
+	u.mu.Unlock()
+}
+
+func (u *Upstream) changedLocked() {
+	close(u.changed)
+	u.changed = make(chan struct{})
+}
+
+// failure is set once the upstream cannot be started; the channel is closed at
+// the next change.
+func (u *Upstream) failure() (error, <-chan struct{}) { //nolint:revive // the error is the state asked for
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.failed, u.changed
+}
+
+// ready returns the process that takes requests of the client. The ask is
+// bounded, so that a client hears of an upstream that does not come back.
+func (u *Upstream) ready(ctx context.Context) (*child, error) {
+	ctx, cancel := context.WithTimeout(ctx, startPatience)
+	defer cancel()
+	return u.await(ctx, u.live.Load)
+}
+
+// await waits until pick, called with mu held, finds a child, and starts one
+// where none is.
+func (u *Upstream) await(ctx context.Context, pick func() *child) (*child, error) {
+	for {
+		u.mu.Lock()
+		if c := pick(); c != nil {
+			u.mu.Unlock()
+			return c, nil
+		}
+		switch {
+		case u.failed != nil:
+			defer u.mu.Unlock()
+			return nil, u.failed
+		case u.closed:
+			u.mu.Unlock()
+			return nil, ErrClosed
+		}
+		u.startLocked()
+		ch, last := u.changed, u.lastErr
+		u.mu.Unlock()
+		select {
+		case <-ch:
+		case <-ctx.Done():
+			return nil, errors.Join(fmt.Errorf("the upstream %s is not available: %w", u.cfg.Name, ctx.Err()), last)
+		}
+	}
+}
+
+// startLocked sees to it that a process is there or on its way.
+func (u *Upstream) startLocked() {
+	if u.cur != nil || u.starting || u.closed || u.failed != nil {
+		return
+	}
+	u.starting = true
+	go u.start(u.backoff)
+}
+
+func (u *Upstream) start(after time.Duration) {
+	select {
+	case <-time.After(after):
+	case <-u.quit:
+	}
+	var c *child
+	err := ErrClosed
+	u.mu.Lock()
+	closed := u.closed
+	u.mu.Unlock()
+	if !closed {
+		c, err = u.spawn()
+	}
+	u.mu.Lock()
+	u.starting = false
+	late := u.closed && c != nil
+	switch {
+	case c == nil && !closed:
+		u.lastErr = err
+		u.backoff = nextBackoff(u.backoff)
+		if !u.useful.Load() {
+			u.failed = &StartError{Command: u.cfg.Command, Err: err}
+		}
+		u.log.Error().Err(err).Msg("cannot start the upstream")
+	case c != nil:
+		u.cur = c
+		if u.init != nil {
+			u.shakeLocked(c)
+		} else {
+			u.live.Store(c)
+		}
+	}
+	failed := u.failed
+	u.changedLocked()
+	u.mu.Unlock()
+	if failed != nil {
+		u.refuseInit(failed)
+	}
+	if late {
+		c.stop(stopGrace)
+	}
+}
+
+func nextBackoff(d time.Duration) time.Duration {
+	return min(max(2*d, firstBackoff), lastBackoff)
+}
+
+// buried is called when a child is gone and all it owed has its end.
+func (u *Upstream) buried(c *child) {
+	u.live.CompareAndSwap(c, nil)
+	u.asks.drop(c, u.client.Load())
+	u.tools.drop(c)
+	u.mu.Lock()
+	if u.cur == c {
+		u.cur = nil
+	}
+	switch {
+	case c.useful.Load() && time.Since(c.born) >= lived:
+		u.backoff, u.tries = firstBackoff, 0
+	case c.useful.Load():
+		u.backoff, u.tries = nextBackoff(u.backoff), 0
+	default:
+		u.backoff = nextBackoff(u.backoff)
+		u.tries++
+	}
+	if u.tries >= startTries && !u.useful.Load() && u.failed == nil {
+		u.failed = &StartError{Command: u.cfg.Command, Stderr: c.stderr.last(), Err: errors.New("it ended before it answered")}
+	}
+	if c.own.Load() && u.init != nil { // we ended it for the client's sake
+		u.backoff = 0
+	}
+	if u.init != nil && u.init.owed {
+		u.startLocked()
+	}
+	failed := u.failed
+	if u.cfg.OnExit != nil {
+		u.telling++
+		go u.tell(c.incarnation)
+	}
+	u.changedLocked()
+	u.mu.Unlock()
+	if failed != nil {
+		u.refuseInit(failed)
+	}
+}
+
+func (u *Upstream) tell(incarnation string) {
+	u.cfg.OnExit(incarnation)
+	u.mu.Lock()
+	u.telling--
+	u.changedLocked()
+	u.mu.Unlock()
+}
+
+// newID is a random id.
+func newID() string {
+	var b [8]byte
+	_, _ = rand.Read(b[:])
+	return hex.EncodeToString(b[:])
+}
