@@ -65,9 +65,10 @@ func (c *canon) document(sel Selection) error {
 	if err := c.value(filter{only: len(sel.Only) > 0 && !all, except: len(sel.Except) > 0}); err != nil {
 		return err
 	}
-	if _, err := c.dec.ReadToken(); err == nil {
+	switch _, err := c.dec.ReadToken(); {
+	case err == nil:
 		return invalid("", "something follows the value")
-	} else if err != io.EOF {
+	case !errors.Is(err, io.EOF):
 		return c.bad(err)
 	}
 	return nil

@@ -12,9 +12,10 @@ func TestSchedule(t *testing.T) {
 	if top.MaxAttempts != 5 || top.MaxElapsed != time.Minute {
 		t.Errorf("schedule %+v", top)
 	}
-	for n, want := range map[int]time.Duration{1: 200, 2: 400, 3: 800, 4: 1000, 5: 1000, 500: 1000} {
-		if got := top.Delay(n, 0); got != want*time.Millisecond {
-			t.Errorf("after %d attempts at most %s, want %s", n, got, want*time.Millisecond)
+	for n, ms := range map[int]int{1: 200, 2: 400, 3: 800, 4: 1000, 5: 1000, 500: 1000} {
+		want := time.Duration(ms) * time.Millisecond
+		if got := top.Delay(n, 0); got != want {
+			t.Errorf("after %d attempts at most %s, want %s", n, got, want)
 		}
 		if got := bottom.Delay(n, 0); got != 0 {
 			t.Errorf("after %d attempts at least %s, want 0: the jitter is full", n, got)

@@ -28,8 +28,9 @@ func (r *Rule) needsTrust(f *Facts) bool {
 		return true
 	case idem.ClassThrottled, idem.ClassRejected:
 		return !f.answered() && f.HTTPStatus == 0
+	default:
+		return false
 	}
-	return false
 }
 
 // transportFailure is how texts of tools read that wrap a failure of a
@@ -77,10 +78,11 @@ func (t *Tool) Classify(ctx context.Context, f Facts) idem.Outcome {
 func (t *Tool) table(f *Facts) (o idem.Outcome, interim bool) {
 	switch {
 	case f.RPCError != nil:
-		var e rpcError
-		o.Class, o.Text = idem.ClassAmbiguous, "unreadable error"
-		if json.Unmarshal(f.RPCError, &e) == nil {
-			o.Class, o.Text = e.class(), e.Message
+		e, err := readError(f.RPCError)
+		if err != nil {
+			o.Class, o.Text = idem.ClassAmbiguous, "unreadable error: "+err.Error()
+		} else {
+			o.Class, o.Text = e.class(), e.message
 		}
 	case f.Result != nil:
 		r, err := ReadResult(f.Result)
@@ -102,16 +104,28 @@ func (t *Tool) table(f *Facts) (o idem.Outcome, interim bool) {
 	return o, false
 }
 
+// rpcError is a JSON-RPC error object.
 type rpcError struct {
-	Code    json.Number `json:"code"`
-	Message string      `json:"message"`
+	code    json.Number
+	message string
+}
+
+func readError(raw []byte) (e rpcError, err error) {
+	m, err := members(raw)
+	if err != nil {
+		return e, err
+	}
+	if err := read(m, "code", '0', &e.code); err != nil {
+		return e, err
+	}
+	return e, read(m, "message", '"', &e.message)
 }
 
 // class: JSON-RPC 2.0 section 5.1 has the codes. Only those that a server gives
 // before it calls a handler are definite, and servers use the others freely.
 func (e rpcError) class() idem.Class {
 	switch {
-	case e.Code == "-32601", e.Code == "-32602" && !afterHandler.MatchString(e.Message):
+	case e.code == "-32601", e.code == "-32602" && !afterHandler.MatchString(e.message):
 		return idem.ClassRejected
 	}
 	return idem.ClassAmbiguous
@@ -134,9 +148,8 @@ func (t *Tool) overruled(ctx context.Context, f *Facts, text string) (idem.Class
 	if f.RPCError != nil || f.Err != nil {
 		in["error"] = text
 	}
-	var e rpcError
-	if f.RPCError != nil && json.Unmarshal(f.RPCError, &e) == nil {
-		in["rpc_code"] = e.Code
+	if e, err := readError(f.RPCError); err == nil && e.code != "" {
+		in["rpc_code"] = e.code
 	}
 	for _, r := range t.Rules {
 		if !r.Trust && r.needsTrust(f) {

@@ -43,6 +43,7 @@ func TestTable(t *testing.T) {
 		{"structuredContent only", silent, result(`{"structuredContent":{"id":1}}`), idem.ClassAmbiguous},
 		{"an array", silent, result(`[]`), idem.ClassAmbiguous},
 		{"cut", silent, result(`{"content":[]`), idem.ClassAmbiguous},
+		{"more behind it", silent, result(`{"content":[]}{}`), idem.ClassAmbiguous},
 		{"empty", silent, result(``), idem.ClassAmbiguous},
 		{"two isError", silent, result(`{"content":[],"isError":false,"isError":true}`), idem.ClassAmbiguous},
 		{"isError text", silent, result(`{"content":[],"isError":"true"}`), idem.ClassAmbiguous},
@@ -65,6 +66,9 @@ func TestTable(t *testing.T) {
 		{"request", silent, rpc(`{"code":-32600,"message":"x"}`), idem.ClassAmbiguous},
 		{"server", silent, rpc(`{"code":-32001,"message":"x"}`), idem.ClassAmbiguous},
 		{"unreadable", silent, rpc(`{"code":"x"`), idem.ClassAmbiguous},
+		{"two codes", silent, rpc(`{"code":-32601,"code":-32603,"message":"x"}`), idem.ClassAmbiguous},
+		{"another's code", silent, rpc(`{"code":-32603,"Code":-32601,"message":"x"}`), idem.ClassAmbiguous},
+		{"another's isError", silent, result(`{"content":[],"IsError":true}`), idem.ClassSuccess},
 		{"no code", silent, rpc(`{}`), idem.ClassAmbiguous},
 
 		{"reset", silent, Facts{Err: errors.New("connection refused"), Sent: true}, idem.ClassAmbiguous}, // observed, not guessed

@@ -154,6 +154,7 @@ func uses(v reflect.Value, names []string) string {
 				return name
 			}
 		}
+	default: // holds no calls
 	}
 	return ""
 }

@@ -81,7 +81,7 @@ func TestValues(t *testing.T) {
 			t.Errorf("%s = %s, %v; want %s", text, raw, err, want)
 		}
 	}
-	for _, text := range []string{`.id.x`, `1, error("x")`, `range(1e9)`, `[limit(1e9; repeat(1))] | length`, `last(repeat(1))`} {
+	for _, text := range []string{`.id.x`, `1, error("x")`, `range(1e9)`, `last(repeat(1))`} {
 		if got, err := jq(text).Values(context.Background(), in, Vars{}); err == nil || got != nil {
 			t.Errorf("%s = %v, want an error and no values", text, got)
 		}

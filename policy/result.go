@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -51,12 +52,13 @@ func ReadResult(raw []byte) (Result, error) {
 	return r, nil
 }
 
-// members splits an object. A name that comes twice is an error: which of the
+// members splits an object. Names are compared to the letter, which
+// encoding/json does not do. A name that comes twice is an error: which of the
 // two holds is anybody's guess.
 func members(raw []byte) (map[string]jsontext.Value, error) {
 	dec := jsontext.NewDecoder(bytes.NewBuffer(raw), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 	if k := dec.PeekKind(); k != '{' {
-		return nil, fmt.Errorf("the result is no object (%s)", k)
+		return nil, fmt.Errorf("not an object but %s", k)
 	}
 	if _, err := dec.ReadToken(); err != nil {
 		return nil, err
@@ -73,9 +75,15 @@ func members(raw []byte) (map[string]jsontext.Value, error) {
 			return nil, err
 		}
 		if _, twice := out[key]; twice {
-			return nil, fmt.Errorf("the result has two members %.40q", key)
+			return nil, fmt.Errorf("two members %.40q", key)
 		}
 		out[key] = value // stays valid: the decoder reads in place
+	}
+	if _, err := dec.ReadToken(); err != nil {
+		return nil, err
+	}
+	if _, err := dec.ReadToken(); !errors.Is(err, io.EOF) {
+		return nil, errors.New("something follows the object")
 	}
 	return out, nil
 }
@@ -100,14 +108,18 @@ func contentText(content jsontext.Value) string {
 	}
 	var text strings.Builder
 	for _, p := range parts {
-		var c struct{ Type, Text string }
-		if json.Unmarshal(p, &c) != nil || c.Type != "text" {
+		c, err := members(p)
+		if err != nil {
+			continue
+		}
+		var kind, line string
+		if read(c, "type", '"', &kind) != nil || kind != "text" || read(c, "text", '"', &line) != nil {
 			continue
 		}
 		if text.Len() > 0 {
 			text.WriteByte('\n')
 		}
-		text.WriteString(c.Text)
+		text.WriteString(line)
 	}
 	return text.String()
 }

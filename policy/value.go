@@ -3,7 +3,7 @@ package policy
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
+	"errors"
 	"io"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -18,8 +18,8 @@ func Decode(raw []byte) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := dec.ReadToken(); err != io.EOF {
-		return nil, fmt.Errorf("something follows the value (%v)", err)
+	if _, err := dec.ReadToken(); !errors.Is(err, io.EOF) {
+		return nil, errors.New("something follows the value")
 	}
 	return v, nil
 }

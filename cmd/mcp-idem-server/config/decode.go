@@ -79,8 +79,9 @@ func (d *decoder) value(path string, v reflect.Value) error {
 		}
 		v.SetInt(int64(n))
 		return nil
+	default:
+		panic("config: no way to read " + v.Type().String())
 	}
-	panic("config: no way to read " + v.Type().String())
 }
 
 func (d *decoder) next(path string) (jsontext.Token, error) {
