@@ -73,6 +73,9 @@ func (s *Set) Rules(tool string) (idem.Rules, bool) {
 // or the defaults. It is read only.
 func (s *Set) Tool(tool string) *Tool { return &s.tools[s.find(tool)] }
 
+// Entry is the i-th entry, in the order of the configuration. It is read only.
+func (s *Set) Entry(i int) *Tool { return &s.tools[i] }
+
 // Unmatched lists the indexes of the entries that are the first match of none of
 // the tools.
 func (s *Set) Unmatched(tools []string) []int {

@@ -140,5 +140,5 @@ func (p *program) ledgerPath(fromConfig string) (string, error) {
 		}
 		return filepath.Join(dir, "mcp-idem", "ledger.db"), nil
 	}
-	return config.LedgerPath(url)
+	return config.LedgerPath("ledger", url)
 }

@@ -23,6 +23,14 @@ type Source struct {
 	Name string // empty for KindFlag
 }
 
+// String is the source as a file names it.
+func (s Source) String() string {
+	if s.Name == "" {
+		return string(s.Kind)
+	}
+	return string(s.Kind) + "." + s.Name
+}
+
 // Sources are the places in order; the first that has a value counts.
 type Sources struct {
 	Task, Run, Step, Key, GenericKey, Alias []Source

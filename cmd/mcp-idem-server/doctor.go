@@ -1,0 +1,144 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/mcp-idem/mcp-idem/cmd/mcp-idem-server/config"
+	"github.com/mcp-idem/mcp-idem/mcp"
+	"github.com/mcp-idem/mcp-idem/policy"
+)
+
+// doctorWait bounds how long the upstream may take to list its tools.
+const doctorWait = 30 * time.Second
+
+// toolReport is what doctor says of one tool.
+type toolReport struct {
+	Tool      string `json:"tool"`
+	Policy    string `json:"policy"`
+	Effect    string `json:"effect"`
+	Guarantee string `json:"guarantee"`
+}
+
+type report struct {
+	Tools    []toolReport `json:"tools"`
+	Warnings []string     `json:"warnings,omitempty"`
+}
+
+func (p *program) doctor() *cobra.Command {
+	return &cobra.Command{Use: "doctor", Short: "Explain which policy applies to each tool of the upstream, and what that guarantees",
+		Args: cobra.ArbitraryArgs,
+		RunE: func(c *cobra.Command, args []string) error {
+			cfg, err := p.doctorConfig(c, args)
+			if err != nil {
+				return err
+			}
+			r, err := p.examine(c.Context(), cfg)
+			if err != nil {
+				return err
+			}
+			return p.printReport(r)
+		}}
+}
+
+func (p *program) doctorConfig(c *cobra.Command, args []string) (*config.Config, error) {
+	switch dash := c.ArgsLenAtDash(); {
+	case dash == 0 && len(args) > 0:
+		return p.commandConfig(args)
+	case len(args) > 0:
+		return nil, usagef("doctor takes --config FILE, or a command after --")
+	case p.flags.config == "":
+		return nil, usagef("doctor needs --config FILE, or a command after --")
+	}
+	return p.loadConfig()
+}
+
+// examine starts the upstream and goes through its tools.
+func (p *program) examine(ctx context.Context, cfg *config.Config) (report, error) {
+	log, err := p.logger()
+	if err != nil {
+		return report{}, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, doctorWait)
+	defer cancel()
+	r := report{Tools: []toolReport{}}
+	for _, u := range cfg.Upstreams {
+		up := mcp.NewUpstream(mcp.Server{Name: u.Name, Command: u.Command, Args: u.Args, Env: u.Env, Dir: u.Dir, ClientWait: -1, Log: log})
+		set, err := cfg.Set(func(ctx context.Context, _, tool string, args []byte) ([]byte, error) {
+			return up.Call(ctx, tool, args)
+		})
+		if err != nil {
+			return r, err
+		}
+		tools, err := up.Tools(ctx)
+		up.Close()
+		if err != nil {
+			return r, err
+		}
+		r.add(u.Name, set, tools)
+	}
+	if p.flags.task == "" {
+		r.Warnings = append(r.Warnings, "no --task is given: unless the client names its task (Claude Code and Codex do), a call without a step or key cannot be found again after a restart")
+	}
+	return r, nil
+}
+
+func (r *report) add(server string, set *policy.Set, tools []*mcp.ToolInfo) {
+	var names []string
+	for _, t := range tools {
+		set.Hint(server, t.Name, t.ReadOnly)
+		full := server + "/" + t.Name
+		names = append(names, full)
+		entry := set.Tool(full)
+		tr := toolReport{Tool: full, Policy: entry.Match, Effect: string(set.Effect(full))}
+		tr.Guarantee = guarantee(set, full)
+		r.Tools = append(r.Tools, tr)
+		if a := entry.Forward.Argument; a != "" && !t.Takes(a) {
+			r.Warnings = append(r.Warnings, fmt.Sprintf("%s: forward.argument %q does not fit the tool's schema (additionalProperties is false)", full, a))
+		}
+		if rules, _ := set.Rules(full); tr.Effect == string(policy.EffectWrite) && rules.Query == nil {
+			r.Warnings = append(r.Warnings, full+" has no reconcile: an outcome that is not known waits for a person")
+		}
+	}
+	for _, i := range set.Unmatched(names) {
+		r.Warnings = append(r.Warnings, fmt.Sprintf("policies[%d] (%s) matches no tool; the upstream has %s", i, set.Entry(i).Match, strings.Join(names, ", ")))
+	}
+	slices.SortFunc(r.Tools, func(a, b toolReport) int { return strings.Compare(a.Tool, b.Tool) })
+}
+
+func guarantee(set *policy.Set, tool string) string {
+	rules, _ := set.Rules(tool)
+	switch {
+	case set.Effect(tool) == policy.EffectRead:
+		return "not guarded: a read"
+	case rules.Query != nil && rules.Query.Baseline:
+		return "unknown outcomes are settled by a query against a baseline"
+	case rules.Query != nil:
+		return "unknown outcomes are settled by a query"
+	case rules.Resend:
+		return "unknown outcomes are sent again: the policy calls the tool idempotent"
+	}
+	return "at most once; an unknown outcome waits for a person"
+}
+
+func (p *program) printReport(r report) error {
+	if p.flags.json {
+		return p.printJSON(r)
+	}
+	for _, t := range r.Tools {
+		match := t.Policy
+		if match == "**" {
+			match = "(defaults)"
+		}
+		fmt.Fprintf(p.out, "%s\n  policy %s, effect %s\n  %s\n", t.Tool, match, t.Effect, t.Guarantee)
+	}
+	for _, w := range r.Warnings {
+		fmt.Fprintf(p.out, "warning: %s\n", w)
+	}
+	return nil
+}

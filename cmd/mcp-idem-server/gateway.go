@@ -1,0 +1,242 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/rs/zerolog"
+	"github.com/spf13/cobra"
+
+	idem "github.com/mcp-idem/mcp-idem"
+	"github.com/mcp-idem/mcp-idem/cmd/mcp-idem-server/config"
+	"github.com/mcp-idem/mcp-idem/internal/proc"
+	"github.com/mcp-idem/mcp-idem/mcp"
+	"github.com/mcp-idem/mcp-idem/policy"
+	"github.com/mcp-idem/mcp-idem/store/boltstore"
+)
+
+// gateway guards one server and speaks stdio.
+func (p *program) gateway(c *cobra.Command, args []string) error {
+	cfg, err := p.gatewayConfig(c, args)
+	if err != nil {
+		return err
+	}
+	if len(cfg.Upstreams) == 0 {
+		return usagef("%s: mcpServers names no server to guard", cfg.File)
+	}
+	path, err := p.ledgerPath(cfg.Ledger)
+	if err != nil {
+		return err
+	}
+	log, err := p.logger()
+	if err != nil {
+		return err
+	}
+	st, err := boltstore.Open(boltstore.Config{Path: path, NewLedger: p.flags.newLedger, LeaseGrace: cfg.Lease})
+	if err != nil {
+		return err
+	}
+	defer st.Close()
+	h, err := p.house(cfg, st, log, 0)
+	if err != nil {
+		return err
+	}
+	g, err := mcp.NewGateway(mcp.Config{Guard: h.guard, Upstream: h.upstream, Policy: h, Identity: p.identity(cfg), Tenant: h.tenant,
+		TrustHints: len(cfg.TrustHints) > 0, Drain: cfg.Drain, Log: log})
+	if err != nil {
+		return err
+	}
+	stop := h.recover(c.Context())
+	err = g.Serve(c.Context(), p.in, p.out)
+	stop()
+	h.close()
+	return err
+}
+
+// gatewayConfig is the configuration of a file, or of the command after --.
+func (p *program) gatewayConfig(c *cobra.Command, args []string) (*config.Config, error) {
+	dash := c.ArgsLenAtDash()
+	switch {
+	case dash > 0 || (dash < 0 && len(args) > 0):
+		return nil, usagef("unknown command %q; a server to guard comes after --", args[0])
+	case dash == 0 && len(args) == 0:
+		return nil, usagef("there is no command after --")
+	case dash == 0 && p.flags.config != "" && c.Flags().Changed("config"):
+		return nil, usagef("give either --config or a command after --, not both")
+	case dash == 0:
+		return p.commandConfig(args)
+	case p.flags.config == "":
+		_ = c.Usage()
+		return nil, usagef("what is to be guarded? Give a command after --, or --config FILE")
+	case p.flags.name != "" || p.flags.trustHints:
+		return nil, usagef("--name and --trust-hints go with a command after --; in a configuration they are mcpServers and trust_hints")
+	}
+	return p.loadConfig()
+}
+
+func (p *program) commandConfig(args []string) (*config.Config, error) {
+	name := p.flags.name
+	if name == "" {
+		dir, err := os.Getwd()
+		if err != nil {
+			return nil, err
+		}
+		name = config.NameFor(args[0], args[1:], dir)
+	}
+	return config.ForCommand(config.Upstream{Name: name, Command: args[0], Args: args[1:]}, p.flags.trustHints)
+}
+
+func (p *program) loadConfig() (*config.Config, error) {
+	cfg, err := config.Load(p.flags.config, p.env)
+	if errors.Is(err, os.ErrNotExist) || errors.Is(err, os.ErrPermission) {
+		return nil, usageError{err}
+	}
+	return cfg, err
+}
+
+func (p *program) logger() (zerolog.Logger, error) {
+	level, err := zerolog.ParseLevel(p.flags.logLevel)
+	if err != nil || p.flags.logLevel == "" {
+		return zerolog.Nop(), usagef("--log-level %q: want debug, info, warn or error", p.flags.logLevel)
+	}
+	w := zerolog.ConsoleWriter{Out: p.err, NoColor: true, TimeFormat: time.RFC3339}
+	return zerolog.New(w).Level(level).With().Timestamp().Logger(), nil
+}
+
+func (p *program) identity(cfg *config.Config) mcp.Identity {
+	texts := func(ss []config.Source) (out []string) {
+		for _, s := range ss {
+			out = append(out, s.String())
+		}
+		return out
+	}
+	i := cfg.Identity
+	return mcp.Identity{Task: texts(i.Task), Run: texts(i.Run), Step: texts(i.Step), Key: texts(i.Key), GenericKey: texts(i.GenericKey),
+		Alias: texts(i.Alias), NewRunPerConnection: i.NewRun, FlagTask: p.flags.task, FlagRun: p.flags.run}
+}
+
+// house is a guard with all that belongs to it, for one upstream.
+type house struct {
+	guard    *idem.Guard
+	upstream *mcp.Upstream
+	set      *policy.Set
+	tenant   string
+	server   string
+	log      zerolog.Logger
+}
+
+// house wires the parts. clientWait is mcp.Server's.
+func (p *program) house(cfg *config.Config, st idem.Store, log zerolog.Logger, clientWait time.Duration) (*house, error) {
+	up := cfg.Upstreams[0]
+	h := &house{tenant: cfg.Tenant, server: up.Name, log: log}
+	if p.flags.tenant != "" {
+		h.tenant = p.flags.tenant
+	}
+	h.upstream = mcp.NewUpstream(mcp.Server{Name: up.Name, Command: up.Command, Args: up.Args, Env: up.Env, Dir: up.Dir,
+		ClientWait: clientWait, Log: log})
+	var err error
+	h.set, err = cfg.Set(func(ctx context.Context, _, tool string, args []byte) ([]byte, error) {
+		return h.upstream.Call(ctx, tool, args)
+	})
+	if err != nil {
+		return nil, err
+	}
+	system, err := proc.New()
+	if err != nil {
+		return nil, err
+	}
+	h.guard, err = idem.New(idem.Config{Store: st, Policy: h.set, Owner: system.Self(), Processes: system, Observer: h, ClientTimeout: cfg.ClientTimeout})
+	return h, err
+}
+
+// recover runs the recoverer until stop is called.
+func (h *house) recover(ctx context.Context) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = h.guard.Recover(ctx, h.tenant, []string{h.server})
+	}()
+	return func() { cancel(); <-done }
+}
+
+// recordGrace is how long the outcomes of attempts whose upstream was ended may
+// take to be written down.
+const recordGrace = 5 * time.Second
+
+func (h *house) close() {
+	ctx, cancel := context.WithTimeout(context.Background(), recordGrace)
+	defer cancel()
+	if err := h.guard.Close(ctx); err != nil {
+		h.log.Warn().Err(err).Msg("some outcomes are not recorded; they are reconciled at the next start")
+	}
+	h.upstream.Close()
+}
+
+// Tool implements mcp.Policy.
+func (h *house) Tool(name string) mcp.Tool {
+	t := h.set.Tool(name)
+	return mcp.Tool{
+		Effect: mcp.Effect(t.Effect), Process: t.Process, ForwardCancel: t.Cancel == policy.CancelForward,
+		Argument: t.Forward.Argument, Meta: t.Forward.Meta,
+		Judge: func(e mcp.End) idem.Outcome {
+			return t.Classify(context.Background(), policy.Facts{Result: e.Result, RPCError: e.Error, Err: e.Err, Sent: true})
+		},
+	}
+}
+
+// Observe implements idem.Observer: what happens goes into the log.
+func (h *house) Observe(o idem.Observation) {
+	level := zerolog.DebugLevel
+	switch {
+	case o.What == "unrecorded" || o.What == "recover_failed":
+		level = zerolog.ErrorLevel
+	case o.Err != nil || (o.What == "transition" && o.Record.State == idem.StateNeedsReview):
+		level = zerolog.WarnLevel
+	case o.What == "transition" && o.Record.State == idem.StateUnknown:
+		level = zerolog.InfoLevel
+	}
+	e := h.log.WithLevel(level)
+	if level < h.log.GetLevel() {
+		return
+	}
+	if o.Op != (idem.ID{}) {
+		e = e.Str("op", o.Op.String())
+	}
+	if r := o.Record; r != nil {
+		e = e.Str("tool", r.Scope.Tool).Str("state", string(r.State))
+		if r.Reason != "" {
+			e = e.Str("reason", string(r.Reason))
+		}
+	}
+	if o.Code != "" {
+		e = e.Str("code", string(o.Code))
+	}
+	e.Err(o.Err).Msg(message(o))
+}
+
+func message(o idem.Observation) string {
+	switch o.What {
+	case "transition":
+		return fmt.Sprintf("operation moved from %s", orNew(o.From))
+	case "refused":
+		return "ask refused"
+	case "query_failed":
+		return "the outside system could not be asked"
+	case "unrecorded":
+		return "the effect happened and cannot be written down yet"
+	case "late_report":
+		return "an attempt's end came after the record had expired"
+	}
+	return o.What
+}
+
+func orNew(s idem.State) string {
+	if s == "" {
+		return "nothing"
+	}
+	return string(s)
+}
