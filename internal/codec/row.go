@@ -56,15 +56,23 @@ func Version(b []byte) (idem.Version, error) {
 	return idem.Version(binary.BigEndian.Uint64(b[1:])), nil
 }
 
-// Open decodes a stored row. The result shares nothing with b.
-func Open(ref idem.Ref, b []byte) (idem.Row, error) {
-	v, err := Version(b)
-	if err != nil {
-		return idem.Row{}, fmt.Errorf("row %d/%s: %w", ref.Kind, ref.ID, err)
+// Sound checks the header and the checksum of a stored row without decoding it.
+func Sound(ref idem.Ref, b []byte) error {
+	if err := header(b); err != nil {
+		return fmt.Errorf("row %d/%s: %w", ref.Kind, ref.ID, err)
 	}
 	if got := binary.BigEndian.Uint32(b[9:]); got != sum(ref, b[1:9], b[HeaderSize:]) {
-		return idem.Row{}, fmt.Errorf("row %d/%s: %w: the checksum does not match", ref.Kind, ref.ID, ErrMalformed)
+		return fmt.Errorf("row %d/%s: %w: the checksum does not match", ref.Kind, ref.ID, ErrMalformed)
 	}
+	return nil
+}
+
+// Open decodes a stored row. The result shares nothing with b.
+func Open(ref idem.Ref, b []byte) (idem.Row, error) {
+	if err := Sound(ref, b); err != nil {
+		return idem.Row{}, err
+	}
+	v := idem.Version(binary.BigEndian.Uint64(b[1:]))
 	r := idem.Row{Ref: ref, Version: v}
 	into, err := target(&r)
 	if err != nil {

@@ -40,7 +40,7 @@ func VerifyRows(path string) (rep Report, err error) {
 		if _, ok, err := readHead(tx, path); err != nil || !ok {
 			return errors.Join(err, nothing(path, ok))
 		}
-		if err := rep.checkRows(tx); err != nil {
+		if err := checkRows(tx); err != nil {
 			return damaged(path, "%v", err)
 		}
 		return nil
@@ -55,21 +55,14 @@ func nothing(path string, ok bool) error {
 	return damaged(path, "it holds no ledger")
 }
 
-func (rep *Report) checkRows(tx *bbolt.Tx) error {
+func checkRows(tx *bbolt.Tx) error {
 	entries := map[core.Index]int{}
 	for _, kind := range idem.Kinds() {
 		err := tx.Bucket(rowBuckets[kind]).ForEach(func(k, v []byte) error {
-			ref := idem.Ref{Kind: kind}
-			if copy(ref.ID[:], k) != len(k) || len(k) != len(ref.ID) {
-				return fmt.Errorf("a key of %d bytes in bucket %q", len(k), rowBuckets[kind])
-			}
+			ref := idem.Ref{Kind: kind, ID: idem.ID(k)} // 20 bytes: verify has seen it
 			row, err := codec.Open(ref, v)
-			if err != nil {
+			if err != nil || row.Operation == nil {
 				return err
-			}
-			rep.Rows++
-			if row.Operation == nil {
-				return nil
 			}
 			return checkIndexes(tx, ref.ID, row.Operation, entries)
 		})
