@@ -114,7 +114,8 @@ func (r *Record) fail(at Instant, t Terms, a Absence, why Reason) {
 
 func (r *Record) settle(s State, at Instant, t Terms) {
 	r.State, r.SettledAt, r.ExpiresAt = s, at, at.Add(t.Retention)
-	r.RetryAt, r.Lease.End, r.Granted = 0, 0, false
+	r.RetryAt, r.Lease.End = 0, 0
+	r.Granted = r.Granted && s == StateFailedFinal // a failure does not use it up
 	r.Reconcile.Next, r.Reconcile.Lease = 0, Lease{}
 }
 
@@ -140,20 +141,25 @@ func (r *Record) doubt(at Instant, t Terms, why Reason) {
 		r.UnknownSince = at
 	}
 	switch {
+	case t.Resend && r.succeeded() != nil: // what it may have done more is the same effect
+		s := r.succeeded()
+		r.commit(at, t, s.N, s.ExternalID)
 	case t.Query:
 		r.State, r.Reconcile.Next = StateUnknown, at
 	case t.Resend && int(r.Round.Attempts) < t.MaxAttempts:
 		r.State, r.RetryAt = StateUnknown, at.Add(t.Backoff)
 	case t.Resend:
 		r.review(ReasonRetryExhausted)
+	case r.succeeded() != nil:
+		r.review(ReasonSuspected)
 	default:
 		r.review(ReasonNothingToAsk)
 	}
 }
 
-// review calls a person.
+// review calls a person. What was granted before is granted no longer.
 func (r *Record) review(why Reason) {
-	r.State, r.Reason, r.RetryAt, r.Lease.End = StateNeedsReview, why, 0, 0
+	r.State, r.Reason, r.RetryAt, r.Lease.End, r.Granted = StateNeedsReview, why, 0, 0, false
 	r.SettledAt, r.ExpiresAt = 0, 0
 	r.Reconcile.Next, r.Reconcile.Lease = 0, Lease{}
 }
@@ -164,15 +170,19 @@ func (r *Record) duplicate(n int, why Reason) {
 	r.review(why)
 }
 
-// parked reports whether only a person may move the record on.
+// parked reports whether only a person may move the record on: an effect is
+// known, and it is not known what to make of it.
 func (r *Record) parked() bool {
-	return r.State == StateNeedsReview && (r.Duplicates > 0 || r.Reason == ReasonLateSuccess)
+	return r.State == StateNeedsReview && (r.Duplicates > 0 || r.Reason == ReasonLateSuccess || r.CommittedAt != 0)
 }
 
-// denied reports whether the last word on the outcome is an operator's and says
-// that there is no effect to keep.
-func (r *Record) denied() bool {
+// denied reports whether the last word on an attempt's outcome is an operator's
+// and says that there is no effect to keep.
+func (r *Record) denied(a *Attempt) bool {
 	for i := len(r.Decisions) - 1; i >= 0; i-- {
+		if r.Decisions[i].At < a.Start { // it was about earlier attempts
+			return false
+		}
 		switch r.Decisions[i].Verb {
 		case VerbNotApplied, VerbCompensated:
 			return true
@@ -183,11 +193,15 @@ func (r *Record) denied() bool {
 	return false
 }
 
-// succeeded finds an attempt that is known to have applied; 0: none.
-func (r *Record) succeeded() *Attempt {
+// succeeded finds an attempt that is known to have applied; nil: none.
+func (r *Record) succeeded() *Attempt { return r.other(0) }
+
+// other finds an attempt besides the n-th that is known to have applied, and
+// whose effect nobody has undone or denied.
+func (r *Record) other(n uint32) *Attempt {
 	for i := range r.Attempts {
-		if r.Attempts[i].Class == ClassSuccess {
-			return &r.Attempts[i]
+		if b := &r.Attempts[i]; b.N != n && b.Class == ClassSuccess && b.Closed == "" {
+			return b
 		}
 	}
 	return nil

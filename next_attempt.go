@@ -42,6 +42,10 @@ func (e Claim) apply(r *Record) error {
 	if r.Expired {
 		return refuse(r, "claim", "the record has expired")
 	}
+	if r.State == StateCompensated {
+		r.close(ProofOperator) // what applied was undone
+	}
+	mayHave := r.MayHaveApplied()
 	if fresh || r.Round.Attempts == 0 {
 		r.Round = Round{Since: e.At}
 	}
@@ -54,11 +58,12 @@ func (e Claim) apply(r *Record) error {
 		r.StartedAt = e.At
 	}
 	r.Reconcile.Next, r.Reconcile.Lease = 0, Lease{}
-	if e.HasBase {
+	if e.HasBase && !mayHave { // else the new one may hold an earlier attempt's effect
 		r.Reconcile.Baseline, r.Reconcile.HasBase = e.Baseline, true
 	}
 	r.SettledAt, r.ExpiresAt, r.RetryAt, r.Granted, r.ParkedOn = 0, 0, 0, false, nil
 	r.Absence, r.Class, r.Reason, r.Text = AbsenceNone, "", "", ""
+	r.ExternalID, r.ExternalRequest, r.CommittedBy, r.CommittedAt, r.Reconciled = "", "", 0, 0, false
 	r.dropResult()
 	return nil
 }
@@ -145,7 +150,7 @@ func (e ProcessLost) apply(r *Record) error {
 
 func (r *Record) lose(at Instant, t Terms) {
 	r.fail(at, t, AbsenceNone, ReasonLostWithProcess)
-	r.Class = ClassAmbiguous
+	r.Class, r.Granted = ClassAmbiguous, false
 	for i := range r.Attempts {
 		r.Attempts[i].MayApplied = false
 	}
@@ -159,7 +164,7 @@ func (e Expire) apply(r *Record) error {
 	if !r.State.Final() || r.ExpiresAt == 0 || e.At < r.ExpiresAt || r.Expired {
 		return refuse(r, "expire", "it is not final or not old enough")
 	}
-	r.Expired = true
+	r.Expired, r.Granted = true, false
 	r.Args, r.Attempts, r.Aliases, r.Decisions, r.ReplacedArgs = nil, nil, nil, nil, nil
 	r.Text, r.Reconcile, r.Lease = "", Reconcile{}, Lease{Fence: r.Lease.Fence}
 	r.dropResult()

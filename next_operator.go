@@ -32,6 +32,7 @@ func (e Resolve) apply(r *Record) error {
 	}
 	e.Decision.At = e.At
 	r.Decisions = append(r.Decisions, e.Decision)
+	r.Granted = false
 	switch e.Decision.Verb {
 	case VerbCommitted:
 		if e.Result != nil {
@@ -41,11 +42,7 @@ func (e Resolve) apply(r *Record) error {
 		}
 		r.commit(e.At, e.Terms, 0, e.ExternalID)
 	case VerbNotApplied:
-		for i := range r.Attempts {
-			if a := &r.Attempts[i]; a.MayApplied {
-				a.MayApplied, a.Closed = false, ProofOperator
-			}
-		}
+		r.close(ProofOperator)
 		r.dropResult()
 		r.fail(e.At, e.Terms, AbsenceProven, ReasonOperator)
 	case VerbCompensated:
@@ -55,6 +52,15 @@ func (e Resolve) apply(r *Record) error {
 	}
 	r.Reason = ReasonOperator
 	return nil
+}
+
+// close ends what may have applied or is known to have, on a person's word.
+func (r *Record) close(by Proof) {
+	for i := range r.Attempts {
+		if a := &r.Attempts[i]; a.MayApplied || a.Class == ClassSuccess {
+			a.MayApplied, a.Closed = false, by
+		}
+	}
 }
 
 // Grant allows one more attempt, which the next ask dispatches.

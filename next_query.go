@@ -87,6 +87,8 @@ func (e QueryEnded) found(r *Record, id string) {
 	}
 	if e.Result != nil {
 		r.keepResult(e.Result, ResultValue, e.Limit)
+	} else if r.Class == ClassReported { // the tool's answer said the contrary
+		r.dropResult()
 	}
 	r.commit(e.At, e.Terms, by, id)
 	r.Reconciled = true
@@ -95,6 +97,11 @@ func (e QueryEnded) found(r *Record, id string) {
 func (e QueryEnded) absent(r *Record) {
 	from, ended := r.ProofAt(e.Settle)
 	proven := ended && e.Began >= from
+	if s := r.succeeded(); s != nil && proven { // an answer tells more than an empty search
+		e.close(r)
+		r.commit(e.At, e.Terms, s.N, s.ExternalID)
+		return
+	}
 	if r.Class == ClassReported { // the tool said so itself: nothing runs again
 		if proven {
 			e.close(r)
@@ -118,7 +125,7 @@ func (e QueryEnded) absent(r *Record) {
 // close ends the doubt about every attempt, in the commit that permits a retry.
 func (e QueryEnded) close(r *Record) {
 	for i := range r.Attempts {
-		if a := &r.Attempts[i]; a.MayApplied {
+		if a := &r.Attempts[i]; a.MayApplied && a.Class != ClassSuccess {
 			a.MayApplied, a.Closed = false, ProofQuery
 		}
 	}

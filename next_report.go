@@ -55,7 +55,7 @@ func (e Report) end(a *Attempt) {
 	case by != "":
 	case e.Outcome.Class == ClassNotSent:
 		by = EndByNotSent
-	case e.Outcome.Class.definite() || e.Outcome.Result != nil:
+	case e.Outcome.Class != ClassAmbiguous || e.Outcome.Result != nil:
 		by = EndByAnswer
 	}
 	if !e.Outcome.Sent.IsZero() {
@@ -76,79 +76,75 @@ func (r *Record) open(a *Attempt) bool {
 }
 
 func (e Report) success(r *Record, a *Attempt) {
-	switch r.State {
-	case StateStarted:
-		if a.N != r.Last { // judged when the later attempt ends
-			r.Reason = ReasonSuspected
-			e.keep(r)
-			return
-		}
-		if b := r.other(a); b != nil {
-			e.second(r, a, b.ExternalID)
-			return
-		}
+	a.Closed = "" // it is stronger than any proof of absence
+	switch {
+	case r.State == StateStarted && a.N != r.Last: // judged when the later attempt ends
+		r.Reason = ReasonSuspected
 		e.keep(r)
-		r.commit(e.At, e.Terms, a.N, a.ExternalID)
-	case StateCommitted:
-		e.second(r, a, r.ExternalID)
-	case StateCompensating, StateCompensated:
+		return
+	case r.State == StateCommitted:
+		e.again(r, a)
+	case r.State == StateCompensating || r.State == StateCompensated:
 		r.review(ReasonLateSuccess)
-	case StateNeedsReview:
-		if r.parked() {
-			if a.N != r.CommittedBy && r.Reason != ReasonLateSuccess && !e.same(a, r.ExternalID) {
-				r.Duplicates++
-			}
-			return
+	case r.parked():
+		if r.Reason != ReasonLateSuccess && !e.confirms(r, a) {
+			r.Duplicates++
 		}
-		fallthrough
-	default:
+		return
+	case r.denied(a):
 		e.keep(r)
-		if r.denied() {
-			r.ExternalID = a.ExternalID
-			r.review(ReasonLateSuccess)
-			return
-		}
-		r.commit(e.At, e.Terms, a.N, a.ExternalID)
+		r.ExternalID = a.ExternalID
+		r.review(ReasonLateSuccess)
+		return
+	default:
+		e.first(r, a)
 	}
 	r.Class = ClassSuccess
 }
 
-// other finds another attempt that is known to have applied.
-func (r *Record) other(a *Attempt) *Attempt {
-	for i := range r.Attempts {
-		if b := &r.Attempts[i]; b.N != a.N && b.Class == ClassSuccess {
-			return b
-		}
+// first is a success where the outcome is not settled. Another attempt may be
+// known to have applied: then the first result stays.
+func (e Report) first(r *Record, a *Attempt) {
+	e.keep(r)
+	b := r.other(a.N)
+	switch {
+	case b == nil:
+		r.commit(e.At, e.Terms, a.N, a.ExternalID)
+	case e.same(a, b.ExternalID):
+		r.ExternalID = a.ExternalID
+		r.commit(e.At, e.Terms, b.N, b.ExternalID)
+	default:
+		r.ExternalID = b.ExternalID
+		r.duplicate(1, ReasonDuplicate)
 	}
-	return nil
+}
+
+// again is a success where one is settled: a confirmation or a duplicate.
+func (e Report) again(r *Record, a *Attempt) {
+	if !e.confirms(r, a) {
+		r.duplicate(1, ReasonDuplicate)
+		return
+	}
+	if r.CommittedBy == 0 {
+		r.CommittedBy = a.N
+	}
+	if r.ExternalID == "" {
+		r.ExternalID = a.ExternalID
+	}
+}
+
+// confirms reports whether the attempt's success is the one that was settled.
+// A query or a person may have settled it: whose it was is not known then.
+func (e Report) confirms(r *Record, a *Attempt) bool {
+	if a.N == r.CommittedBy || e.same(a, r.ExternalID) {
+		return true
+	}
+	return r.CommittedBy == 0 && r.other(a.N) == nil && (r.ExternalID == "" || a.ExternalID == "")
 }
 
 // same reports whether attempt a surely had the effect that id names.
 func (e Report) same(a *Attempt, id string) bool {
 	return e.Resend || (id != "" && a.ExternalID == id)
-}
-
-// second is a success where one is known already: a confirmation or a
-// duplicate. The first result stays.
-func (e Report) second(r *Record, a *Attempt, id string) {
-	adopt := r.State == StateCommitted && r.CommittedBy == 0 && (id == "" || a.ExternalID == "") // a query or a person found it, whose it was is not known
-	switch {
-	case r.State == StateCommitted && a.N == r.CommittedBy, e.same(a, id), adopt:
-		if r.State != StateCommitted {
-			r.commit(e.At, e.Terms, a.N, a.ExternalID)
-		}
-		if r.CommittedBy == 0 {
-			r.CommittedBy = a.N
-		}
-		if r.ExternalID == "" {
-			r.ExternalID = a.ExternalID
-		}
-	default:
-		if r.ExternalID == "" {
-			r.ExternalID = id
-		}
-		r.duplicate(1, ReasonDuplicate)
-	}
 }
 
 func (e Report) definite(r *Record, a *Attempt) {
@@ -159,7 +155,7 @@ func (e Report) definite(r *Record, a *Attempt) {
 	if !r.open(a) {
 		return
 	}
-	if b := r.other(a); b != nil { // an earlier attempt did it
+	if b := r.other(a.N); b != nil { // an earlier attempt did it
 		r.commit(e.At, e.Terms, b.N, b.ExternalID)
 		return
 	}
@@ -202,7 +198,7 @@ func (e Report) reported(r *Record, a *Attempt) {
 		return
 	}
 	r.Class, r.Text = a.Class, a.Text
-	if b := r.other(a); b != nil {
+	if b := r.other(a.N); b != nil {
 		a.MayApplied = false
 		r.commit(e.At, e.Terms, b.N, b.ExternalID)
 		return
@@ -226,6 +222,10 @@ func (e Report) exists(r *Record, a *Attempt) {
 		return
 	}
 	r.Class, r.Text = a.Class, a.Text
+	if b := r.other(a.N); b != nil {
+		r.commit(e.At, e.Terms, b.N, b.ExternalID)
+		return
+	}
 	if r.MayHaveApplied() {
 		r.commit(e.At, e.Terms, 0, a.ExternalID)
 		r.Reconciled = true
@@ -238,6 +238,10 @@ func (e Report) exists(r *Record, a *Attempt) {
 func (e Report) interim(r *Record, a *Attempt) {
 	a.MayApplied, a.Closed = false, ProofAnswer
 	if !r.current(a) {
+		return
+	}
+	if b := r.other(a.N); b != nil {
+		r.commit(e.At, e.Terms, b.N, b.ExternalID)
 		return
 	}
 	if r.MayHaveApplied() {
