@@ -44,13 +44,13 @@ func TicketsMain(args []string, stderr io.Writer) int {
 }
 
 type createArgs struct {
-	OrderID           string `json:"order_id" jsonschema:"description=The order that the ticket is about"`
-	Title             string `json:"title" jsonschema:"description=One line"`
-	ExternalReference string `json:"external_reference,omitempty" jsonschema:"description=The caller's own name for the ticket; stored and searchable, not enforced"`
+	OrderID           string `json:"order_id" jsonschema:"The order that the ticket is about"`
+	Title             string `json:"title" jsonschema:"One line"`
+	ExternalReference string `json:"external_reference,omitempty" jsonschema:"The caller's own name for the ticket; stored and searchable but not enforced"`
 }
 
 type searchArgs struct {
-	ExternalReference string `json:"external_reference" jsonschema:"description=As given to create_ticket"`
+	ExternalReference string `json:"external_reference" jsonschema:"As given to create_ticket"`
 }
 
 type searchResult struct {

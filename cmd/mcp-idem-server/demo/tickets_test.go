@@ -102,3 +102,39 @@ func TestTicketsNeedADirectory(t *testing.T) {
 		t.Errorf("exit status %d, said %q", code, stderr.String())
 	}
 }
+
+// The gateway checks forward.argument against the schema, so there must be one.
+func TestTicketsDescribeTheirArguments(t *testing.T) {
+	t.Parallel()
+	c := startTickets(t, t.TempDir())
+	m, err := c.Request(t.Context(), "tools/list", struct{}{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var list struct {
+		Tools []struct {
+			Name        string
+			InputSchema struct {
+				Properties map[string]struct{ Description string }
+				Required   []string
+			}
+		}
+	}
+	if err := json.Unmarshal(m.Result, &list); err != nil {
+		t.Fatal(err)
+	}
+	want := map[string][]string{"create_ticket": {"order_id", "title"}, "search_tickets": {"external_reference"}}
+	got := map[string][]string{}
+	for _, tool := range list.Tools {
+		got[tool.Name] = tool.InputSchema.Required
+		if tool.InputSchema.Properties["external_reference"].Description == "" {
+			t.Errorf("%s does not describe external_reference: %s", tool.Name, m.Raw)
+		}
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Error(d)
+	}
+	if c.Stderr() != "" {
+		t.Errorf("complains: %s", c.Stderr())
+	}
+}

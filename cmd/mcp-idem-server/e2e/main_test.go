@@ -90,7 +90,7 @@ func needServers(t *testing.T) string {
 // deadline is for one wait; a test that meets it hangs.
 func deadline(t *testing.T) context.Context {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 40*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	t.Cleanup(cancel)
 	return ctx
 }

@@ -81,7 +81,7 @@ func ticketStage(t *testing.T, bin string, more map[string]any) *stage {
 		policy[k] = v
 	}
 	return newStage(t, setting{
-		bin: bin, name: "tickets", storage: dir, command: []string{self, "__tickets", "-dir", dir},
+		bin: bin, name: "tickets", storage: dir, command: []string{self, "__tickets", "-dir", dir}, env: map[string]string{},
 		policies: []map[string]any{{"match": "tickets/search_tickets", "effect": "read"}, policy},
 	})
 }

@@ -59,7 +59,7 @@ func (s Server) Command(root, dir string) ([]string, map[string]string) {
 	if s.args != nil {
 		argv = append(argv, s.args(dir)...)
 	}
-	var env map[string]string
+	env := map[string]string{}
 	if s.env != nil {
 		env = s.env(dir)
 	}
