@@ -16,7 +16,14 @@ const fakeMode = "MCP_IDEM_TEST_SERVER"
 
 func TestMain(m *testing.M) {
 	if mode := os.Getenv(fakeMode); mode != "" {
-		serveFake(strings.Fields(mode))
+		switch mode {
+		case "gateway":
+			serveGateway()
+		case "copier":
+			serveCopier()
+		default:
+			serveFake(strings.Fields(mode))
+		}
 		return
 	}
 	os.Exit(m.Run())

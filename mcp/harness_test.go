@@ -136,7 +136,7 @@ func server(t *testing.T, modes string) (Server, string) {
 		t.Fatal(err)
 	}
 	log := filepath.Join(t.TempDir(), "log")
-	return Server{Name: "fake", Command: self, Env: []string{fakeMode + "=on " + modes, "FAKE_LOG=" + log}, Log: testLog(t)}, log
+	return Server{Name: "fake", Command: self, Env: []string{fakeMode + "=on " + modes, "FAKE_LOG=" + log, "GORACE=atexit_sleep_ms=0"}, Log: testLog(t)}, log
 }
 
 func testLog(t *testing.T) zerolog.Logger {

@@ -74,12 +74,12 @@ type Upstream struct {
 	tools  toolCache
 	asks   asks
 	begun  time.Time
-	useful atomic.Bool    // some process has answered something
+	useful atomic.Bool // some process has answered something
 
 	mu       sync.Mutex
 	cur      *child
 	starting bool
-	telling  int  // calls of OnExit under way
+	telling  int // calls of OnExit under way
 	tries    int // processes in a row that answered nothing
 	backoff  time.Duration
 	lastErr  error

@@ -1,0 +1,129 @@
+package mcp
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/mcp-idem/mcp-idem"
+)
+
+// peer is a server as a client sees it: two pipes.
+type peer struct {
+	in  io.WriteCloser
+	out *bufio.Reader
+	cmd *exec.Cmd
+}
+
+// open runs this test binary in a mode and shakes hands with it.
+func openPeer(b *testing.B, mode string) *peer {
+	b.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		b.Fatal(err)
+	}
+	cmd := exec.Command(self)
+	cmd.Env = append(os.Environ(), fakeMode+"="+mode)
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		b.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		b.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		b.Fatal(err)
+	}
+	p := &peer{in: in, out: bufio.NewReaderSize(out, 1<<16), cmd: cmd}
+	b.Cleanup(func() { _ = in.Close(); _ = cmd.Wait() })
+	p.trip(b, initLine+"\n")
+	if _, err := io.WriteString(in, `{"jsonrpc":"2.0","method":"notifications/initialized"}`+"\n"); err != nil {
+		b.Fatal(err)
+	}
+	return p
+}
+
+func (p *peer) trip(b *testing.B, line string) time.Duration {
+	start := time.Now()
+	if _, err := io.WriteString(p.in, line); err != nil {
+		b.Fatal(err)
+	}
+	answer, err := p.out.ReadSlice('\n')
+	if err != nil || len(answer) < 2 {
+		b.Fatal(err)
+	}
+	return time.Since(start)
+}
+
+// BenchmarkUnguarded measures a call of a tool that only reads, directly and
+// through a gateway in a process of its own, in turns, and reports the ratio of
+// the medians.
+func BenchmarkUnguarded(b *testing.B) {
+	direct, through, copied := openPeer(b, "on"), openPeer(b, "gateway"), openPeer(b, "copier")
+	line := `{"jsonrpc":"2.0","id":12,"method":"tools/call","params":{"name":"peek","arguments":{"path":"` + strings.Repeat("x", 200) + `"},"_meta":{"progressToken":1}}}` + "\n"
+	for range 200 {
+		direct.trip(b, line)
+		through.trip(b, line)
+		copied.trip(b, line)
+	}
+	var d, g, c []time.Duration
+	for b.Loop() {
+		d = append(d, direct.trip(b, line))
+		g = append(g, through.trip(b, line))
+		c = append(c, copied.trip(b, line))
+	}
+	median := func(all []time.Duration) float64 { slices.Sort(all); return float64(all[len(all)/2]) }
+	b.ReportMetric(median(d)/1e3, "direct-µs")
+	b.ReportMetric(median(g)/1e3, "gateway-µs")
+	b.ReportMetric(median(g)/median(d), "ratio")
+	b.ReportMetric(median(c)/median(d), "copier-ratio")
+}
+
+// serveGateway is a gateway in front of this binary as a server.
+func serveGateway() {
+	self, _ := os.Executable()
+	up := NewUpstream(Server{Name: "fake", Command: self, Env: []string{fakeMode + "=on"}})
+	g, err := NewGateway(Config{Guard: &stubGuard{done: map[string]idem.Outcome{}}, Upstream: up, Policy: stubPolicy{"peek": {Effect: EffectRead}}})
+	if err == nil {
+		err = g.Serve(context.Background(), os.Stdin, os.Stdout)
+	}
+	if err != nil {
+		os.Exit(1)
+	}
+}
+
+// serveCopier copies bytes and looks at nothing.
+func serveCopier() {
+	self, _ := os.Executable()
+	cmd := exec.Command(self)
+	cmd.Env = append(os.Environ(), fakeMode+"=on")
+	in, _ := cmd.StdinPipe()
+	out, _ := cmd.StdoutPipe()
+	if err := cmd.Start(); err != nil {
+		os.Exit(1)
+	}
+	go func() {
+		copyBytes(in, os.Stdin)
+		_ = in.Close()
+	}()
+	copyBytes(os.Stdout, out)
+	_ = cmd.Wait()
+}
+
+func copyBytes(to io.Writer, from io.Reader) {
+	buf := make([]byte, 64<<10)
+	for {
+		n, err := from.Read(buf)
+		_, _ = to.Write(buf[:n])
+		if err != nil {
+			return
+		}
+	}
+}
