@@ -18,9 +18,6 @@ type asker struct {
 	bound  ID        // the operation it met or began; it stays with that one
 }
 
-// restart gives the ask its whole wait again.
-func (w *asker) restart() { w.limit = time.Now().Add(w.q.rules.Wait) }
-
 func (w *asker) run(ctx context.Context) Answer {
 	for {
 		v, now, err := w.resolve(ctx)
@@ -56,8 +53,8 @@ func (w *asker) resolve(ctx context.Context) (verdict, Instant, error) {
 	skip := q.ask.Conn.skip(q.aliases)
 	refs, have := make([]Ref, 0, 8), make(map[Ref]bool, 8)
 	var snap Snapshot
+	delivered := w.g.marks.known(q.delivery) // before the snapshot: then no mark is missed between the two
 	for {
-		delivered := w.g.marks.known(q.delivery)
 		v := q.resolve(snap, have, delivered, skip)
 		if v.want == nil {
 			return v, snap.Now, nil
@@ -142,7 +139,11 @@ func reviewText(op ID, r *Record) string {
 func (w *asker) retry(ctx context.Context, v verdict, now Instant) (Answer, bool) {
 	pause := v.record.RetryAt.Sub(now)
 	if pause > time.Until(w.limit) {
-		a := w.refusal(v, CodeRetryScheduled, fmt.Sprintf("It was not applied. The next attempt is planned for %s and is made by code alone.", v.record.RetryAt.Time().Format(time.RFC3339)))
+		fate := "It was not applied."
+		if v.record.State == StateUnknown {
+			fate = "Whether it was applied is not known."
+		}
+		a := w.refusal(v, CodeRetryScheduled, fmt.Sprintf(fate+" The next attempt is planned for %s and is made by code alone.", v.record.RetryAt.Time().Format(time.RFC3339)))
 		a.Err.RetryAt = v.record.RetryAt
 		return a, true
 	}

@@ -119,8 +119,11 @@ func (w *asker) take(ctx context.Context, v verdict) (*flight, Answer, bool) {
 // lease means claimed.
 func (g *Guard) ours(ctx context.Context, op ID, t Token) *Record {
 	s, err := g.cfg.Store.Load(ctx, opRef(op))
-	if err != nil {
-		return nil
+	for err != nil {
+		if !sleep(ctx, 50*time.Millisecond) {
+			return nil
+		}
+		s, err = g.cfg.Store.Load(ctx, opRef(op))
 	}
 	r := s.Operation(op)
 	if r == nil || r.State != StateStarted || r.Lease.Token != t || r.Lease.End <= s.Now {
@@ -223,10 +226,11 @@ func (f *flight) timedOut() {
 		}
 		return TimedOut{When: When{now}, Terms: f.g.terms(r, f.rules, 0), Attempt: f.attempt}, nil
 	})
-	if err == nil {
-		crash.At("timeout-recorded")
-		close(f.freed)
+	if err != nil { // the caller is freed all the same
+		f.g.observe(Observation{What: "unrecorded", Op: f.op, Err: err})
 	}
+	crash.At("timeout-recorded")
+	close(f.freed)
 }
 
 // record writes the outcome down, on a context that nobody's leaving reaches.
@@ -281,7 +285,8 @@ func (f *flight) write(first bool) error {
 func (f *flight) unrecorded(q *question) (Answer, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if !f.lost || f.claimed.Hash != q.hash || f.outcome.Result == nil {
+	said := f.outcome.Class == ClassSuccess || (f.outcome.Result != nil && f.outcome.Class != ClassAmbiguous)
+	if !f.lost || !said || f.claimed.Hash != q.hash {
 		return Answer{}, false
 	}
 	return Answer{Record: f.claimed, Op: f.op, Result: f.outcome.Result, Kind: f.outcome.Kind, NotRecorded: true}, true
@@ -290,6 +295,7 @@ func (f *flight) unrecorded(q *question) (Answer, bool) {
 // await is the starter's wait for its own attempt: as long as its client waits.
 func (w *asker) await(ctx context.Context, f *flight, v verdict) (Answer, bool) {
 	w.mine, w.bound = f, f.op
+	began := time.Now()
 	select {
 	case <-f.done:
 		if a, ok := f.unrecorded(w.q); ok {
@@ -303,6 +309,6 @@ func (w *asker) await(ctx context.Context, f *flight, v verdict) (Answer, bool) 
 		v.record = f.claimed
 		return w.gone(ctx, v), true
 	}
-	w.restart()
+	w.limit = w.limit.Add(time.Since(began)) // its own attempt is no wait
 	return Answer{}, false
 }

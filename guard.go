@@ -111,7 +111,7 @@ func (g *Guard) do(ctx context.Context, ask Ask, effect Effect) Answer {
 		return Answer{Err: refused}
 	}
 	w := &asker{g: g, q: q, effect: effect, asked: time.Now()}
-	w.restart()
+	w.limit = w.asked.Add(rules.Wait)
 	return w.run(ctx)
 }
 

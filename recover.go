@@ -84,31 +84,31 @@ func (g *Guard) inherit(ctx context.Context, op ID, r *Record, rules Rules) erro
 // due does what is due on one server and returns how long until the next.
 func (g *Guard) due(ctx context.Context, tenant, server string) (time.Duration, error) {
 	q := Query{Order: ByDue, Tenant: tenant, Server: server, Until: 1<<63 - 1, Limit: 64}
-	page, err := g.cfg.Store.List(ctx, q)
-	if err != nil {
-		return 0, err
-	}
-	pause := recoverIdle
 	var wg sync.WaitGroup
-	if len(page.Records) > 0 && page.Records[0].Due() <= page.Now {
-		pause = recoverBusy // what is done now may be due again soon
-	}
+	defer wg.Wait()
 	slots := make(chan struct{}, 8)
-	for _, r := range page.Records {
-		if d := r.Due(); d > page.Now {
-			pause = min(pause, d.Sub(page.Now))
-			break
+	for {
+		page, err := g.cfg.Store.List(ctx, q)
+		if err != nil {
+			return 0, err
 		}
-		slots <- struct{}{}
-		wg.Go(func() {
-			defer func() { <-slots }()
-			if err := g.handle(ctx, r); err != nil && ctx.Err() == nil {
-				g.observe(Observation{What: "recover_failed", Record: r, Err: err})
+		for _, r := range page.Records {
+			if d := r.Due(); d > page.Now {
+				return min(recoverIdle, d.Sub(page.Now)), nil
 			}
-		})
+			slots <- struct{}{}
+			wg.Go(func() {
+				defer func() { <-slots }()
+				if err := g.handle(ctx, r); err != nil && ctx.Err() == nil {
+					g.observe(Observation{What: "recover_failed", Record: r, Err: err})
+				}
+			})
+		}
+		if page.Next == nil {
+			return recoverIdle, nil
+		}
+		q.After = page.Next // what cannot be moved on must not hide the rest
 	}
-	wg.Wait()
-	return pause, nil
 }
 
 // handle does what is due for one operation.
@@ -134,44 +134,48 @@ func (g *Guard) handle(ctx context.Context, r *Record) error {
 	return g.retire(ctx, op, r)
 }
 
-// retire shrinks an expired record to a tombstone, or deletes an occurrence
-// that was delivered: its number lives on in the slot.
+// retire shrinks an expired record to a tombstone. An occurrence that was
+// delivered is deleted, since its number lives on in the slot, and so is an
+// operation that no ask can mean again.
 func (g *Guard) retire(ctx context.Context, op ID, r *Record) error {
 	rules, ok := g.cfg.Policy.Rules(r.Scope.Tool)
 	if !ok {
 		return nil
 	}
-	drops := make([]Ref, 0, len(r.Aliases)+1)
+	refs := []Ref{{KindDelivery, deliveryID(r.Slot, r.Run)}, {KindSlot, r.Slot}}
 	for _, a := range r.Aliases {
-		drops = append(drops, Ref{KindAlias, a})
+		refs = append(refs, Ref{KindAlias, a})
 	}
-	c := Change{Needs: []Need{{Ref: opRef(op), Version: r.Version}}, Drops: drops}
-	if r.Occurrence > 0 && (rules.Repeat == RepeatOccurrence || rules.Repeat == RepeatEachCall) {
-		row := deliveryID(r.Slot, r.Run)
-		known := g.marks.known(row)
-		s, err := g.cfg.Store.Load(ctx, Ref{KindDelivery, row}, Ref{KindSlot, r.Slot})
-		if err != nil {
-			return err
-		}
-		if s.Rows[Ref{KindDelivery, row}].Delivered.Has(r.Occurrence) || known.Has(r.Occurrence) {
-			slot, version := s.Slot(r.Slot)
-			if r.Occurrence == slot.Floor+1 {
-				slot.Floor++
-			}
-			slot.Open = slices.DeleteFunc(slices.Clone(slot.Open), func(id ID) bool { return id == op })
-			c.Drops = append(c.Drops, opRef(op))
-			c.Needs = append(c.Needs, Need{Ref: Ref{KindSlot, r.Slot}, Version: version})
-			c.Puts = []Row{{Ref: Ref{KindSlot, r.Slot}, Slot: &slot}}
-			return ignoreConflict(g.commit(ctx, c))
-		}
-	}
-	now, err := g.cfg.Store.Clock(ctx)
+	known := g.marks.known(refs[0].ID)
+	s, err := g.cfg.Store.Load(ctx, refs...)
 	if err != nil {
 		return err
 	}
-	var ev Event = Expire{When{now}}
-	if whole := r.SettledAt.Add(rules.Retention); now < whole { // an occurrence that nobody has in hand
-		ev, c.Drops = Prolong{When{now}, whole}, nil
+	c := Change{Needs: []Need{{Ref: opRef(op), Version: r.Version}}}
+	for _, ref := range refs[2:] {
+		if row := s.Rows[ref]; row.Alias != nil && row.Alias.Operation == op { // a later call may have taken it over
+			c.Drops = append(c.Drops, ref)
+		}
+	}
+	counted := r.Occurrence > 0 && (rules.Repeat == RepeatOccurrence || rules.Repeat == RepeatEachCall)
+	switch {
+	case r.Source == SourceNone:
+		c.Drops = append(c.Drops, opRef(op))
+		return ignoreConflict(g.commit(ctx, c))
+	case counted && (s.Rows[refs[0]].Delivered.Has(r.Occurrence) || known.Has(r.Occurrence)):
+		slot, version := s.Slot(r.Slot)
+		if slot.Floor, err = g.floor(ctx, r, slot); err != nil {
+			return err
+		}
+		slot.Open = slices.DeleteFunc(slices.Clone(slot.Open), func(id ID) bool { return id == op })
+		c.Drops = append(c.Drops, opRef(op))
+		c.Needs = append(c.Needs, Need{Ref: Ref{KindSlot, r.Slot}, Version: version})
+		c.Puts = []Row{{Ref: Ref{KindSlot, r.Slot}, Slot: &slot}}
+		return ignoreConflict(g.commit(ctx, c))
+	}
+	var ev Event = Expire{When{s.Now}}
+	if whole := r.SettledAt.Add(rules.Retention); s.Now < whole { // an occurrence that nobody has in hand
+		ev, c.Drops = Prolong{When{s.Now}, whole}, nil
 	}
 	tomb, err := Next(r, ev)
 	if err != nil {
@@ -179,6 +183,21 @@ func (g *Guard) retire(ctx context.Context, op ID, r *Record) error {
 	}
 	c.Puts = []Row{{Ref: opRef(op), Operation: tomb}}
 	return ignoreConflict(g.commit(ctx, c))
+}
+
+// floor is the slot's floor once r is deleted: it rises over all that is gone.
+func (g *Guard) floor(ctx context.Context, r *Record, slot Slot) (uint64, error) {
+	for n := slot.Floor + 1; n <= slot.N; n++ {
+		op := r.twin(n)
+		if n == r.Occurrence {
+			continue
+		}
+		s, err := g.cfg.Store.Load(ctx, opRef(op))
+		if err != nil || s.Operation(op) != nil {
+			return n - 1, err
+		}
+	}
+	return slot.N, nil
 }
 
 func ignoreConflict(_ Stamp, err error) error {

@@ -65,8 +65,20 @@ func newQuestion(ask Ask, rules Rules, incarnation, nonce string) (*question, *E
 		if ask.Generic != "" {
 			q.aliases = append(q.aliases, aliasID(q.slot, "key:"+ask.Generic))
 		}
+		q.aliases = distinct(q.aliases)
 	}
 	return q, nil
+}
+
+// distinct keeps the first of equal ids: clients may give one call id twice.
+func distinct(ids []ID) []ID {
+	var d []ID
+	for _, id := range ids {
+		if !slices.Contains(d, id) {
+			d = append(d, id)
+		}
+	}
+	return d
 }
 
 // invalidArguments turns what reading the arguments says into a refusal.
@@ -126,7 +138,14 @@ func (q *question) operation(generation uint32) ID {
 }
 
 func (q *question) occurrence(n uint64) ID {
-	return OperationID(q.scope, SourceOccurrence, q.incarnation, 1, q.ask.Task, string(q.hash[:]), strconv.FormatUint(n, 10))
+	return occurrenceID(q.scope, q.incarnation, q.ask.Task, q.hash, n)
+}
+
+// twin is the n-th occurrence of what r is an occurrence of.
+func (r *Record) twin(n uint64) ID { return occurrenceID(r.Scope, r.Incarnation, r.Task, r.Hash, n) }
+
+func occurrenceID(s Scope, incarnation, task string, h Hash, n uint64) ID {
+	return OperationID(s, SourceOccurrence, incarnation, 1, task, string(h[:]), strconv.FormatUint(n, 10))
 }
 
 // verdict is what an ask means, given one snapshot.
