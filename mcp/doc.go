@@ -1,0 +1,85 @@
+// Package mcp is a gateway for the Model Context Protocol: it stands between a
+// client and an unmodified server, both over stdio, and lets the calls of tools
+// with side effects go through a guard.
+//
+// # What is forwarded and what is decoded
+//
+// Messages are forwarded by their envelope. Of each line only the top level is
+// read: where id, method, params, result and error are. The line goes on as it
+// came, with another id in its place; so definitions and results keep every
+// member, every number's digits and every byte of white space, and a message
+// costs no more than a scan. The ids are the gateway's own towards the server,
+// and towards the client for what the server asks, since both sides may start
+// anew and use theirs again. The ids that the two sides see are always their
+// own, byte for byte.
+//
+// Decoded is only what a decision needs:
+//
+//   - of a tools/call its name, and unless the tool only reads, the names and
+//     values at the top of params and of _meta (identity, protocol era). The
+//     arguments are handed to the guard as raw bytes;
+//   - of notifications/cancelled the request's id;
+//   - of the answer to a guarded call what the policy's judge looks at, and
+//     whether it is interim (resultType input_required);
+//   - of tools/list, asked for by ourselves, names, readOnlyHint where hints are
+//     believed, and whether the schema takes the argument that carries the key.
+//
+// Into a guarded call goes the key, where the policy wants it; into its answer
+// go our members of _meta. A protocol error carries them in error.data._meta;
+// data that is no object moves to data.value. Every other byte is the sender's.
+//
+// A line that is no JSON is answered with -32700, a batch with -32600, both
+// under id null. What is wrong inside arguments (names twice, bad UTF-8, lone
+// surrogates, absurd nesting) does not break the envelope: the guard refuses
+// such a call under its own id. A tools/call without an id is not carried out.
+// A guarded tools/call that wants to run as a task is refused.
+//
+// # Eras
+//
+// Nothing depends on the protocol's version but this: a client's initialize is
+// kept and said again, with notifications/initialized, to every further process
+// of the server, whose answer is swallowed; a client that sends requests without
+// it speaks the stateless protocol and needs no such thing. A query of ours that
+// finds no client waits shortly for one, then asks server/discover and falls
+// back to initialize. When a client comes later, that process is ended, so that
+// the client's handshake meets a fresh one.
+//
+// # The server's process
+//
+// It leads a session of its own. It is started at once, and after its end when
+// something needs it, 100 ms later and up to 5 s when it keeps dying. One that
+// ends before it has answered initialize is started again and initialize said
+// again: nothing with an effect was sent. If that happens five times, or the
+// command cannot be run, [Gateway.Serve] returns a [StartError].
+//
+// # How an attempt ends
+//
+//	the pipe took no byte, or the process that     not sent
+//	was prepared for it is gone
+//	an answer came                                 by its answer; the policy judges it
+//	an answer began and cannot be read             ambiguous; the end is not known
+//	the process ended, or closed its output        ambiguous; ended by its group, which is
+//	                                               ended before anybody is told
+//	half of the request was written                ambiguous; the process is ended
+//	the cancellation was passed on (cancel:        ambiguous after 10 s without an answer
+//	forward)
+//
+// A client that cancels, stops reading or goes away ends none. When the input
+// ends, running calls are waited for, at most Config.Drain; then the server's
+// standard input is closed and, after a grace of 2 s, its group ended.
+//
+// # Crashes
+//
+// The package keeps nothing on disk. When the gateway dies, its server loses
+// its standard input; what it started may live on, and the guard's recoverer
+// finds it by the process group in the record (package internal/proc). The
+// client's initialize is lost with its connection.
+//
+// # Concurrency
+//
+// One goroutine reads the client and one the server, and each writes what it
+// passes on by itself: no message waits for a hand-over. Every guarded call has
+// a goroutine of its own, and its answer is written whole. A reader that is held
+// up by a full pipe holds up its writer, as it would without a gateway; a pipe
+// that is broken does not.
+package mcp
