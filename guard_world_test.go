@@ -124,23 +124,6 @@ func (p *processes) kill(pid int) {
 	p.dead[pid] = true
 }
 
-// process is a guard's own way to the ledger, which is cut when it crashes.
-type process struct {
-	idem.Store
-	dead chan struct{}
-}
-
-var errCrashed = errors.New("the process has crashed")
-
-func (p *process) Commit(ctx context.Context, c idem.Change) (idem.Stamp, error) {
-	select {
-	case <-p.dead:
-		return idem.Stamp{}, errCrashed
-	default:
-		return p.Store.Commit(ctx, c)
-	}
-}
-
 // hang applies or not, and never answers: its process is killed meanwhile.
 func (h *house) hang(apply bool) func(*world, idem.Dispatch) idem.Outcome {
 	return func(w *world, d idem.Dispatch) idem.Outcome {
