@@ -90,7 +90,7 @@ func (u *Upstream) fromChild(c *child, e envelope) {
 	}
 	switch e.method {
 	case "notifications/tools/list_changed":
-		u.tools.drop(c)
+		u.tools.drop()
 	case "notifications/cancelled":
 		params := e.params.of(e.line)
 		if at, err := member(params, "requestId"); err == nil && at.there() {

@@ -102,7 +102,7 @@ func (g *Gateway) Serve(ctx context.Context, in io.Reader, out io.Writer) error 
 // watch waits for the end of the input, of ctx, or of all hope.
 func (g *Gateway) watch(ctx context.Context, ended <-chan struct{}) error {
 	for {
-		err, changed := g.cfg.Upstream.failure()
+		changed, err := g.cfg.Upstream.failure()
 		if err != nil {
 			return err
 		}

@@ -40,7 +40,7 @@ func (t *tail) last() []string {
 
 // copyStderr puts what the upstream writes to standard error into our log.
 func (c *child) copyStderr(f *os.File) {
-	defer f.Close() //nolint:errcheck // read to its end
+	defer f.Close()
 	in := newLineReader(f)
 	for {
 		line, err := in.next()

@@ -45,7 +45,7 @@ type toolCache struct {
 	order []*ToolInfo
 }
 
-func (t *toolCache) drop(*child) {
+func (t *toolCache) drop() {
 	t.mu.Lock()
 	t.n++
 	t.tools, t.order = nil, nil

@@ -140,10 +140,10 @@ func (u *Upstream) changedLocked() {
 
 // failure is set once the upstream cannot be started; the channel is closed at
 // the next change.
-func (u *Upstream) failure() (error, <-chan struct{}) { //nolint:revive // the error is the state asked for
+func (u *Upstream) failure() (changed <-chan struct{}, failed error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	return u.failed, u.changed
+	return u.changed, u.failed
 }
 
 // ready returns the process that takes requests of the client. The ask is
@@ -242,7 +242,7 @@ func nextBackoff(d time.Duration) time.Duration {
 func (u *Upstream) buried(c *child) {
 	u.live.CompareAndSwap(c, nil)
 	u.asks.drop(c, u.client.Load())
-	u.tools.drop(c)
+	u.tools.drop()
 	u.mu.Lock()
 	if u.cur == c {
 		u.cur = nil

@@ -81,7 +81,7 @@ func TestUpstreamThatCannotBeStarted(t *testing.T) {
 			t.Fatal(err)
 		}
 		in, hold := io.Pipe()
-		defer hold.Close() //nolint:errcheck // a test
+		defer hold.Close()
 		err = g.Serve(t.Context(), in, io.Discard)
 		var start *StartError
 		if !errors.As(err, &start) || start.Command != "/no/such/command" {
