@@ -90,6 +90,9 @@ func (v view) reindex(ix core.Index, w *core.Write) error {
 		return nil
 	}
 	b := v.tx.Bucket(indexBuckets[ix])
+	// Most keys are later than those before them, so a page that was split is
+	// rarely filled up again.
+	b.FillPercent = 0.9
 	if before != nil {
 		if err := b.Delete(before); err != nil {
 			return err

@@ -351,7 +351,7 @@ func TestCompact(t *testing.T) {
 func TestVerifyRowsFindsWrongIndexes(t *testing.T) {
 	for name, change := range map[string]func(tx *bbolt.Tx) error{
 		"an entry too few": func(tx *bbolt.Tx) error {
-			c := tx.Bucket([]byte("by-state")).Cursor()
+			c := tx.Bucket([]byte("by-task")).Cursor()
 			c.First()
 			return c.Delete()
 		},

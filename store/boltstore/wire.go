@@ -25,7 +25,7 @@ const (
 	wireMagic   = "mcp-idem ledger"
 	wireVersion = 1
 
-	frameLimit = 64 << 20
+	frameLimit = 16 << 20
 	helloLimit = 1 << 10
 )
 

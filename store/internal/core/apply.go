@@ -11,6 +11,7 @@ import (
 // writes nothing itself: an error, a *idem.Conflict among them, leaves the
 // transaction as it was, for the next Change to use.
 func (p *Prepared) Plan(tx Tx, now idem.Instant, leases *Leases) (*Plan, error) {
+	tx = &once{Tx: tx}
 	for i := range p.Change.Needs {
 		if err := judge(tx, &p.Change.Needs[i], now, leases); err != nil {
 			return nil, err
@@ -35,6 +36,32 @@ func (p *Prepared) Plan(tx Tx, now idem.Instant, leases *Leases) (*Plan, error) 
 	return plan, nil
 }
 
+// once remembers the last operation that was decoded: most changes look at one
+// operation, to judge its lease and to move its index entries.
+type once struct {
+	Tx
+	bytes []byte
+	rec   idem.Record
+}
+
+// operation decodes a stored operation. The copy is the caller's to change at
+// the top; its slices are shared.
+func operation(tx Tx, ref idem.Ref, b []byte) (*idem.Record, error) {
+	o, ok := tx.(*once)
+	if ok && len(o.bytes) > 0 && &o.bytes[0] == &b[0] && len(o.bytes) == len(b) {
+		c := o.rec
+		return &c, nil
+	}
+	row, err := codec.Open(ref, b)
+	if err != nil {
+		return nil, err
+	}
+	if ok {
+		o.bytes, o.rec = b, *row.Operation
+	}
+	return row.Operation, nil
+}
+
 func judge(tx Tx, n *idem.Need, now idem.Instant, leases *Leases) error {
 	b, err := tx.Get(n.Ref)
 	if err != nil {
@@ -52,12 +79,12 @@ func judge(tx Tx, n *idem.Need, now idem.Instant, leases *Leases) error {
 	}
 	var lease idem.Lease
 	if b != nil && n.Ref.Kind == idem.KindOperation {
-		row, err := codec.Open(n.Ref, b)
+		rec, err := operation(tx, n.Ref, b)
 		if err != nil {
 			return err
 		}
-		leases.Overlay(n.Ref.ID, row.Operation)
-		lease = row.Operation.Lease
+		leases.Overlay(n.Ref.ID, rec)
+		lease = rec.Lease
 	}
 	var holds bool
 	switch n.Lease {
@@ -96,11 +123,11 @@ func stored(tx Tx, ref idem.Ref) (v idem.Version, old *idem.Record, err error) {
 		v, err = version(ref, b)
 		return v, nil, err
 	}
-	row, err := codec.Open(ref, b)
+	old, err = operation(tx, ref, b)
 	if err != nil {
 		return 0, nil, err
 	}
-	return row.Version, row.Operation, nil
+	return old.Version, old, nil
 }
 
 func (p *Plan) put(tx Tx, row *idem.Row, body []byte) error {

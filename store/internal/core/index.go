@@ -13,10 +13,13 @@ import (
 //
 //	IndexID     id
 //	IndexDue    hash(tenant, server) 8 | due 8 | id
-//	IndexState  hash(state) 8 | id
+//	IndexState  hash(state) 8 | id, but for COMMITTED
 //	IndexTask   hash(tenant, task) 8 | created 8 | id
 //
 // Two names may share a hash: who reads an index compares the record's own.
+// Nearly all operations end up COMMITTED, so those are listed from IndexID, which
+// has the same order, and the other states make a small index whose pages every
+// call finds at hand.
 type Index uint8
 
 const (
@@ -45,6 +48,9 @@ func IndexKey(ix Index, id idem.ID, r *idem.Record) []byte {
 			return join(hash("due", r.Scope.Tenant, r.Server()), moment(due), id)
 		}
 	case IndexState:
+		if r.State == idem.StateCommitted {
+			return nil
+		}
 		return join(hash("state", string(r.State)), nil, id)
 	case IndexTask:
 		if r.Task != "" {

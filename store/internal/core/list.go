@@ -88,7 +88,9 @@ func newListing(src Source, q *idem.Query, leases *Leases) (*listing, error) {
 	case idem.ByDue:
 		l.index, l.prefix, width = IndexDue, hash("due", q.Tenant, q.Server), timeSize+idSize
 	case idem.ByState:
-		l.index, l.prefix = IndexState, hash("state", string(q.State))
+		if q.State != idem.StateCommitted {
+			l.index, l.prefix = IndexState, hash("state", string(q.State))
+		}
 	case idem.ByTask:
 		l.index, l.prefix, width = IndexTask, hash("task", q.Tenant, q.Task), timeSize+idSize
 	default:
