@@ -1,0 +1,146 @@
+package idem_test
+
+import (
+	"testing"
+	"time"
+
+	idem "github.com/mcp-idem/mcp-idem"
+)
+
+func TestLedgerUnavailable(t *testing.T) {
+	timed(t, "no claim, no dispatch", func(t *testing.T, h *house) {
+		g := h.guard()
+		h.last.fail(errDisk)
+		wantCode(t, h.ask(g, step("s1")), idem.CodeLedgerUnavailable)
+		h.wantDispatches(0)
+		h.last.fail(nil)
+		wantResult(t, h.ask(g, step("s1")), first, false)
+	})
+	timed(t, "no look, no dispatch", func(t *testing.T, h *house) {
+		g := h.guard()
+		h.last.loading = errDisk
+		wantCode(t, h.ask(g, step("s1")), idem.CodeLedgerUnavailable)
+		h.wantDispatches(0)
+	})
+}
+
+func TestExecutedNotRecorded(t *testing.T) {
+	noOutcome := func(c idem.Change, _ func() (idem.Stamp, error)) (idem.Stamp, error, bool) {
+		r := puts(c)
+		return idem.Stamp{}, errDisk, r != nil && r.State != idem.StateStarted
+	}
+	heal := func(h *house) {
+		h.last.mu.Lock()
+		h.last.judge = nil
+		h.last.mu.Unlock()
+	}
+	timed(t, "the asker gets the result, and it is recorded when the ledger heals", func(t *testing.T, h *house) {
+		g := h.guard()
+		h.last.judge = noOutcome
+		a := h.ask(g, step("s1"))
+		wantResult(t, a, first, false)
+		b := h.ask(g, step("s1"))
+		if !a.NotRecorded || !b.NotRecorded || string(b.Result) != first {
+			t.Errorf("not recorded: %v, %v with %s", a.NotRecorded, b.NotRecorded, b.Result)
+		}
+		h.wantState(a.Op, idem.StateStarted)
+		time.Sleep(5 * time.Minute) // far past the lease
+		heal(h)
+		time.Sleep(3 * time.Second)
+		c := h.ask(g, step("s1"))
+		wantResult(t, c, first, true)
+		if c.NotRecorded {
+			t.Error("it is recorded now")
+		}
+		h.wantDispatches(1)
+	})
+	timed(t, "an effect without a result counts too", func(t *testing.T, h *house) {
+		g := h.guard()
+		h.last.judge = noOutcome
+		h.acts(func(w *world, d idem.Dispatch) idem.Outcome {
+			w.apply(d)
+			return idem.Outcome{Class: idem.ClassSuccess}
+		})
+		if a := h.ask(g, step("s1")); a.Err != nil || !a.NotRecorded {
+			t.Errorf("err %v, not recorded %v", a.Err, a.NotRecorded)
+		}
+	})
+	timed(t, "an ambiguous answer is no result", func(t *testing.T, h *house) {
+		g := h.guard()
+		h.last.judge = noOutcome
+		h.acts(ends(idem.Outcome{Class: idem.ClassAmbiguous, Result: []byte("-32603"), Kind: idem.ResultError}))
+		if a := h.ask(g, step("s1")); a.Err == nil || a.NotRecorded {
+			t.Errorf("result %s", a.Result)
+		}
+	})
+	timed(t, "the process dies before it can write: reconciliation", func(t *testing.T, h *house) {
+		h.reconcile(time.Second)
+		g := h.guard()
+		h.last.judge = noOutcome
+		h.ask(g, step("s1"))
+		h.kill()
+		wantResult(t, h.ask(h.guard(), step("s1")), `{"found":"T-1"}`, true)
+		h.wantDispatches(1)
+	})
+}
+
+func TestClaimOfUnknownFate(t *testing.T) {
+	for _, applied := range []bool{true, false} {
+		timed(t, map[bool]string{true: "applied", false: "not applied"}[applied], func(t *testing.T, h *house) {
+			g := h.guard()
+			cut := false
+			h.last.judge = func(c idem.Change, commit func() (idem.Stamp, error)) (idem.Stamp, error, bool) {
+				if cut || puts(c) == nil {
+					return idem.Stamp{}, nil, false
+				}
+				cut = true
+				if applied {
+					if _, err := commit(); err != nil {
+						t.Error(err)
+					}
+				}
+				return idem.Stamp{}, idem.ErrCommitUnknown, true
+			}
+			wantResult(t, h.ask(g, step("s1")), first, false)
+			h.wantDispatches(1)
+		})
+	}
+	timed(t, "applied, and the ledger cannot be read at once", func(t *testing.T, h *house) {
+		g := h.guard()
+		h.last.judge = func(c idem.Change, commit func() (idem.Stamp, error)) (idem.Stamp, error, bool) {
+			h.last.mu.Lock()
+			h.last.judge, h.last.loading = nil, errDisk
+			h.last.mu.Unlock()
+			time.AfterFunc(time.Second, func() {
+				h.last.mu.Lock()
+				h.last.loading = nil
+				h.last.mu.Unlock()
+			})
+			_, _ = commit()
+			return idem.Stamp{}, idem.ErrCommitUnknown, true
+		}
+		wantResult(t, h.ask(g, step("s1")), first, false)
+		h.wantDispatches(1)
+	})
+	for _, applied := range []bool{true, false} {
+		timed(t, "an outcome's", func(t *testing.T, h *house) {
+			g := h.guard()
+			cut := false
+			h.last.judge = func(c idem.Change, commit func() (idem.Stamp, error)) (idem.Stamp, error, bool) {
+				if r := puts(c); cut || r == nil || r.State != idem.StateCommitted {
+					return idem.Stamp{}, nil, false
+				}
+				cut = true
+				if applied {
+					_, _ = commit()
+				}
+				return idem.Stamp{}, idem.ErrCommitUnknown, true
+			}
+			a := h.ask(g, step("s1"))
+			wantResult(t, a, first, false)
+			if r := h.wantState(a.Op, idem.StateCommitted); r.Duplicates != 0 {
+				t.Error("its own report twice is no duplicate")
+			}
+		})
+	}
+}
