@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -51,17 +52,19 @@ func (w *asker) resolve(ctx context.Context) (verdict, Instant, error) {
 	}
 	q := w.q
 	skip := q.ask.Conn.skip(q.aliases)
-	refs, have := make([]Ref, 0, 8), make(map[Ref]bool, 8)
+	refs := make([]Ref, 0, 8)
 	var snap Snapshot
-	delivered := w.g.marks.known(q.delivery) // before the snapshot: then no mark is missed between the two
+	var delivered *Delivered
+	if q.source == SourceOccurrence {
+		delivered = w.g.marks.known(q.delivery) // before the snapshot: then no mark is missed between the two
+	}
 	for {
-		v := q.resolve(snap, have, delivered, skip)
+		v := q.resolve(snap, refs, delivered, skip)
 		if v.want == nil {
 			return v, snap.Now, nil
 		}
 		for _, r := range v.want {
-			if !have[r] {
-				have[r] = true
+			if !slices.Contains(refs, r) {
 				refs = append(refs, r)
 			}
 		}
@@ -282,8 +285,11 @@ func (w *asker) deliver(v verdict) (undo func()) {
 	if time.Since(w.asked) > w.g.cfg.ClientTimeout {
 		return func() {}
 	}
-	if w.q.ask.Conn != nil {
-		return w.q.ask.Conn.hand(k, w.q.aliases)
+	if c := w.q.ask.Conn; c != nil {
+		if len(w.q.ask.Aliases) > 0 {
+			w.q.twins()
+		}
+		return c.hand(k, w.q.aliases)
 	}
 	if k.n > 0 {
 		w.g.marks.deliver([]mark{k})

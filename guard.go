@@ -106,7 +106,7 @@ func (g *Guard) do(ctx context.Context, ask Ask, effect Effect) Answer {
 		}
 		incarnation = site.Incarnation
 	}
-	q, refused := newQuestion(ask, rules, incarnation, g.nonce())
+	q, refused := newQuestion(ask, rules, incarnation, g.nonce)
 	if refused != nil {
 		return Answer{Err: refused}
 	}

@@ -19,24 +19,53 @@ const (
 	SourceNone       KeySource = "none"       // no task can be known: each ask is its own operation
 )
 
-// id hashes length-prefixed parts, so that no two lists of parts meet.
-func id(kind string, parts ...string) ID {
-	buf := make([]byte, 0, 256)
-	var n [8]byte
-	for _, p := range append([]string{kind}, parts...) {
-		binary.BigEndian.PutUint64(n[:], uint64(len(p)))
-		buf = append(append(buf, n[:]...), p...)
-	}
-	sum := sha256.Sum256(buf)
+// hasher makes an ID of length-prefixed parts, so that no two lists of parts
+// meet.
+type hasher struct {
+	buf []byte
+	arr [320]byte
+}
+
+func (h *hasher) begin(kind string) { h.buf = h.arr[:0]; h.add(kind) }
+
+func (h *hasher) add(part string) {
+	h.buf = append(binary.BigEndian.AppendUint64(h.buf, uint64(len(part))), part...)
+}
+
+func (h *hasher) scope(s Scope) {
+	h.add(s.Tenant)
+	h.add(s.Tool)
+	h.add(s.Operation)
+}
+
+func (h *hasher) id() ID {
+	sum := sha256.Sum256(h.buf)
 	return ID(sum[:20])
+}
+
+func id(kind string, parts ...string) ID {
+	var h hasher
+	h.begin(kind)
+	for _, p := range parts {
+		h.add(p)
+	}
+	return h.id()
 }
 
 // OperationID derives the operation's ID, which is also the key sent outside,
 // from scope, identity and generation. identity are the parts that the source
 // names; incarnation is empty unless the upstream's state lives in its process.
 func OperationID(s Scope, src KeySource, incarnation string, generation uint32, identity ...string) ID {
-	parts := append([]string{s.Tenant, s.Tool, s.Operation, string(src), incarnation, strconv.FormatUint(uint64(generation), 10)}, identity...)
-	return id("op", parts...)
+	var h hasher
+	h.begin("op")
+	h.scope(s)
+	h.add(string(src))
+	h.add(incarnation)
+	h.add(strconv.FormatUint(uint64(generation), 10))
+	for _, p := range identity {
+		h.add(p)
+	}
+	return h.id()
 }
 
 func keyID(s Scope, businessKey string) ID {
@@ -51,5 +80,5 @@ func deliveryID(slot ID, run string) ID { return id("delivery", string(slot[:]),
 
 func aliasID(slot ID, alias string) ID { return id("alias", string(slot[:]), alias) }
 
-// CommandID names the row of an operator's command.
+// commandID names the row of an operator's command.
 func commandID(command string) ID { return id("command", command) }

@@ -18,17 +18,20 @@ type question struct {
 	hash        Hash
 	business    string
 	incarnation string
-	slot        ID   // zero: the ask has no twins
-	aliases     []ID // alias rows, in the client's order
-	delivery    ID   // of the slot, in this run
-	nonce       string
+	nonce       string   // of an ask that is its own operation
+	op          ID       // the first generation's; zero with SourceOccurrence
 	replaced    []string // argument paths whose value is not used
+
+	twinned  bool // the following are set
+	slot     ID   // zero: the ask has no twins
+	aliases  []ID // alias rows, in the client's order
+	delivery ID   // of the slot, in this run
 }
 
 // newQuestion derives all that the arguments and the host say. Its errors are
 // INVALID_ARGUMENTS.
-func newQuestion(ask Ask, rules Rules, incarnation, nonce string) (*question, *Error) {
-	q := &question{ask: ask, rules: rules, incarnation: incarnation, nonce: nonce,
+func newQuestion(ask Ask, rules Rules, incarnation string, nonce func() string) (*question, *Error) {
+	q := &question{ask: ask, rules: rules, incarnation: incarnation,
 		scope: Scope{Tenant: ask.Tenant, Tool: ask.Tool, Operation: rules.Operation}}
 	if err := checkKey("mcp-idem/key", ask.HostKey); err != nil {
 		return nil, err
@@ -55,30 +58,34 @@ func newQuestion(ask Ask, rules Rules, incarnation, nonce string) (*question, *E
 			return nil, invalidArguments(err)
 		}
 	}
-	q.source = q.sourceOf()
-	if q.source != SourceBusiness && ask.Task != "" {
-		q.slot = slotID(q.scope, incarnation, ask.Task, q.hash)
-		q.delivery = deliveryID(q.slot, ask.Run)
-		for _, a := range ask.Aliases {
-			q.aliases = append(q.aliases, aliasID(q.slot, a))
-		}
-		if ask.Generic != "" {
-			q.aliases = append(q.aliases, aliasID(q.slot, "key:"+ask.Generic))
-		}
-		q.aliases = distinct(q.aliases)
+	switch q.source = q.sourceOf(); q.source {
+	case SourceOccurrence:
+		q.twins()
+		return q, nil
+	case SourceNone:
+		q.nonce = nonce()
 	}
+	q.op = q.operation(1)
 	return q, nil
 }
 
-// distinct keeps the first of equal ids: clients may give one call id twice.
-func distinct(ids []ID) []ID {
-	var d []ID
-	for _, id := range ids {
-		if !slices.Contains(d, id) {
-			d = append(d, id)
+// twins derives what the ask has in common with others of its task. A named ask
+// that only replays does without.
+func (q *question) twins() {
+	if q.twinned || q.source == SourceBusiness || q.ask.Task == "" {
+		return
+	}
+	q.twinned = true
+	q.slot = slotID(q.scope, q.incarnation, q.ask.Task, q.hash)
+	q.delivery = deliveryID(q.slot, q.ask.Run)
+	for _, a := range q.ask.Aliases {
+		if row := aliasID(q.slot, a); !slices.Contains(q.aliases, row) {
+			q.aliases = append(q.aliases, row)
 		}
 	}
-	return d
+	if q.ask.Generic != "" {
+		q.aliases = append(q.aliases, aliasID(q.slot, "key:"+q.ask.Generic))
+	}
 }
 
 // invalidArguments turns what reading the arguments says into a refusal.
@@ -167,7 +174,7 @@ type begin struct {
 // lacks are asked for, so that all come from one snapshot. delivered tells what
 // this process knows beyond the snapshot; skip are aliases that mean nothing on
 // this connection any more.
-func (q *question) resolve(s Snapshot, have map[Ref]bool, delivered *Delivered, skip map[ID]struct{}) verdict {
+func (q *question) resolve(s Snapshot, have []Ref, delivered *Delivered, skip map[ID]struct{}) verdict {
 	r := resolver{q: q, s: s, have: have, delivered: delivered, skip: skip}
 	if q.source == SourceBusiness {
 		return r.business()
@@ -181,7 +188,7 @@ func (q *question) resolve(s Snapshot, have map[Ref]bool, delivered *Delivered, 
 type resolver struct {
 	q         *question
 	s         Snapshot
-	have      map[Ref]bool
+	have      []Ref
 	delivered *Delivered
 	skip      map[ID]struct{}
 	want      []Ref
@@ -190,7 +197,7 @@ type resolver struct {
 // need asks for rows that the snapshot does not cover.
 func (r *resolver) need(refs ...Ref) bool {
 	for _, ref := range refs {
-		if !r.have[ref] {
+		if !slices.Contains(r.have, ref) {
 			r.want = append(r.want, ref)
 		}
 	}
@@ -206,7 +213,7 @@ func opRef(id ID) Ref { return Ref{KindOperation, id} }
 func (r *resolver) business() verdict {
 	q := r.q
 	key := Ref{KindKey, keyID(q.scope, q.incarnation+"/"+q.business)}
-	first := opRef(q.operation(1))
+	first := opRef(q.op)
 	if r.need(key, first) {
 		return r.wants()
 	}
@@ -247,7 +254,7 @@ func (r *resolver) business() verdict {
 // named: a host's key, a step or a client's key says which operation it is.
 func (r *resolver) named() verdict {
 	q := r.q
-	op := q.operation(1)
+	op := q.op
 	if r.need(opRef(op)) {
 		return r.wants()
 	}
@@ -257,7 +264,7 @@ func (r *resolver) named() verdict {
 		}
 		return verdict{op: op, record: rec}
 	}
-	if q.slot != (ID{}) {
+	if q.twins(); q.slot != (ID{}) {
 		if r.need(Ref{KindSlot, q.slot}) {
 			return r.wants()
 		}
@@ -330,7 +337,7 @@ func (r *resolver) undelivered(slot Slot) (verdict, bool) {
 			continue
 		}
 		id := q.occurrence(n)
-		if !r.have[opRef(id)] {
+		if !slices.Contains(r.have, opRef(id)) {
 			for m := n; m <= min(slot.N, n+batch); m++ {
 				r.need(opRef(q.occurrence(m)))
 			}
@@ -396,7 +403,7 @@ func (r *resolver) fresh(op ID, generation uint32, n uint64) verdict {
 			}
 		}
 		slot.Open = slices.DeleteFunc(slices.Clone(slot.Open), func(id ID) bool {
-			if !r.have[opRef(id)] {
+			if !slices.Contains(r.have, opRef(id)) {
 				return false
 			}
 			twin := r.s.Operation(id)
