@@ -127,3 +127,24 @@ func copyBytes(to io.Writer, from io.Reader) {
 		}
 	}
 }
+
+// BenchmarkEnvelope is what the gateway itself does to a message that passes
+// through.
+func BenchmarkEnvelope(b *testing.B) {
+	line := []byte(`{"jsonrpc":"2.0","id":12,"method":"tools/call","params":{"name":"peek","arguments":{"path":"` + strings.Repeat("x", 200) + `"},"_meta":{"progressToken":1}}}`)
+	out := &lineWriter{w: io.Discard}
+	var p parser
+	b.ReportAllocs()
+	for b.Loop() {
+		e, err := p.parse(line)
+		if err != nil {
+			b.Fatal(err)
+		}
+		if _, err := toolName(e.params.of(line)); err != nil {
+			b.Fatal(err)
+		}
+		if _, err := out.write(line[:e.id.from], []byte("7"), line[e.id.to:]); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

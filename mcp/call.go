@@ -22,6 +22,7 @@ type call struct {
 	meta   names
 	rules  Tool
 	modern bool
+	unfit  error           // why prepare refused, where that is the configuration's fault
 	ctx    context.Context // of the asker
 	stop   context.CancelFunc
 
@@ -35,6 +36,9 @@ type call struct {
 // cancelGrace is how long a server that was told of a cancellation may take to
 // answer all the same; most then never do.
 const cancelGrace = 10 * time.Second
+
+// listLimit is how long a call waits for the upstream to list its tools.
+const listLimit = 10 * time.Second
 
 // gather copies an object's members by name; the last of a name counts.
 func gather(object []byte, once ...string) (names, error) {
@@ -109,7 +113,7 @@ func toolName(params []byte) (string, error) {
 func (c *call) serve(hint bool) {
 	defer c.stop()
 	if hint {
-		ctx, cancel := context.WithTimeout(c.ctx, startPatience)
+		ctx, cancel := context.WithTimeout(c.ctx, listLimit)
 		t, err := c.s.up.tool(ctx, c.name)
 		cancel()
 		if err != nil {
@@ -190,32 +194,36 @@ func (c *call) ask() idem.Answer {
 		refused, _ := errors.AsType[*idem.Error](err)
 		return idem.Answer{Err: refused}
 	}
-	if text := c.misfit(); text != "" {
-		return refuse(idem.CodeInvalidArguments, text)
+	answer := g.cfg.Guard.Do(c.ctx, ask, idem.Effect{Prepare: c.prepare, Run: c.attempt})
+	if refused, ok := errors.AsType[*idem.Error](c.unfit); ok && answer.Err != nil {
+		return idem.Answer{Err: refused}
 	}
-	return g.cfg.Guard.Do(c.ctx, ask, idem.Effect{Prepare: c.prepare, Run: c.attempt})
+	return answer
 }
 
-// misfit says that the argument which is to carry the key is none of the
-// tool's: the server would refuse the call, or drop the key. A list of tools
+// fits refuses a call whose key is to be carried by an argument that is none of
+// the tool's: the server would refuse the call, or drop the key. A list of tools
 // that cannot be had proves nothing.
-func (c *call) misfit() string {
+func (c *call) fits(ctx context.Context) error {
 	if c.rules.Argument == "" {
-		return ""
+		return nil
 	}
-	ctx, cancel := context.WithTimeout(c.ctx, startPatience)
+	ctx, cancel := context.WithTimeout(ctx, listLimit)
 	defer cancel()
 	t, err := c.s.up.tool(ctx, c.name)
 	if err != nil || t == nil || t.Takes(c.rules.Argument) {
-		return ""
+		return nil
 	}
-	text := fmt.Sprintf("The configuration sends the key as argument %q, which the schema of %s/%s does not allow. Nothing was sent.",
-		c.rules.Argument, c.s.g.server, c.name)
 	c.s.g.cfg.Log.Error().Str("tool", c.name).Str("argument", c.rules.Argument).Msg("forward.argument does not fit the tool's schema")
-	return text
+	return &idem.Error{Code: idem.CodeInvalidArguments, Text: fmt.Sprintf(
+		"The configuration sends the key as argument %q, which the schema of %s/%s does not allow. Nothing was sent.",
+		c.rules.Argument, c.s.g.server, c.name)}
 }
 
 func (c *call) prepare(ctx context.Context) (idem.Site, error) {
+	if c.unfit = c.fits(ctx); c.unfit != nil {
+		return idem.Site{}, c.unfit
+	}
 	p, err := c.s.up.ready(ctx)
 	if err != nil {
 		return idem.Site{}, err
