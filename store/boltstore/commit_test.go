@@ -181,7 +181,7 @@ func TestEndedClaimsAreForgotten(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if left := len(s.leases.IDs()); left != 0 {
+	if left := s.leases.Len(); left != 0 {
 		t.Errorf("%d marks are left", left)
 	}
 }

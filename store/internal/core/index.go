@@ -12,14 +12,17 @@ import (
 // prefix that a query names:
 //
 //	IndexID     id
-//	IndexDue    hash(tenant, server) 8 | due 8 | id
+//	IndexDue    hash(tenant, server) 8 | due 8 | id, but for STARTED
 //	IndexState  hash(state) 8 | id, but for COMMITTED
 //	IndexTask   hash(tenant, task) 8 | created 8 | id
 //
 // Two names may share a hash: who reads an index compares the record's own.
-// Nearly all operations end up COMMITTED, so those are listed from IndexID, which
-// has the same order, and the other states make a small index whose pages every
-// call finds at hand.
+//
+// Two states are left out for the sake of what a call writes. Nearly all
+// operations end up COMMITTED: those are listed from IndexID, which has the same
+// order, and IndexState stays small. An operation is STARTED for as long as a
+// call runs, so there are few, and their ends move with every heartbeat: who asks
+// what is due reads all of them by way of IndexState.
 type Index uint8
 
 const (
@@ -44,7 +47,7 @@ func IndexKey(ix Index, id idem.ID, r *idem.Record) []byte {
 	case IndexID:
 		return id[:]
 	case IndexDue:
-		if due := r.Due(); due != 0 {
+		if due := r.Due(); due != 0 && r.State != idem.StateStarted {
 			return join(hash("due", r.Scope.Tenant, r.Server()), moment(due), id)
 		}
 	case IndexState:

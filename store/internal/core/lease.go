@@ -63,15 +63,11 @@ func (l *Leases) Forget(id idem.ID, token idem.Token) {
 	}
 }
 
-// IDs lists the operations something is noted of.
-func (l *Leases) IDs() []idem.ID {
+// Len is the number of operations something is noted of.
+func (l *Leases) Len() int {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
-	ids := make([]idem.ID, 0, len(l.m))
-	for id := range l.m {
-		ids = append(ids, id)
-	}
-	return ids
+	return len(l.m)
 }
 
 func (m mark) of(r *idem.Record) bool { return Claimed(r, m.token) }

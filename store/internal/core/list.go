@@ -37,7 +37,7 @@ func ListIDs(ctx context.Context, src Source, q *idem.Query, leases *Leases) (id
 	if err != nil {
 		return idem.Page{}, nil, err
 	}
-	if err := l.collectExtended(); err != nil {
+	if err := l.collectStarted(); err != nil {
 		return idem.Page{}, nil, err
 	}
 	steps := 0
@@ -50,7 +50,7 @@ func ListIDs(ctx context.Context, src Source, q *idem.Query, leases *Leases) (id
 	if err != nil {
 		return idem.Page{}, nil, err
 	}
-	l.emitExtended(nil)
+	l.emitStarted(nil)
 	return l.page, l.ids, nil
 }
 
@@ -62,12 +62,12 @@ type listing struct {
 	prefix []byte
 	limit  int
 
-	page     idem.Page
-	ids      []idem.ID // of the page's records
-	bytes    int
-	last     []byte // cursor of the last record of the page
-	full     bool
-	extended []entry // ByDue: records whose lease was extended in memory, by cursor
+	page    idem.Page
+	ids     []idem.ID // of the page's records
+	bytes   int
+	last    []byte // cursor of the last record of the page
+	full    bool
+	started []entry // ByDue: records that are not in its index, by cursor
 }
 
 type entry struct {
@@ -115,49 +115,50 @@ func (l *listing) matches(r *idem.Record) bool {
 	return l.q.Tenant == "" || r.Scope.Tenant == l.q.Tenant
 }
 
-// load reads a record with its extended lease; moved: it belongs elsewhere in
-// the order than its key says.
-func (l *listing) load(id idem.ID) (rec *idem.Record, size int, moved bool, err error) {
-	ref := idem.Ref{Kind: idem.KindOperation, ID: id}
+// load reads the record that an index key names, with its extended lease.
+func (l *listing) load(key []byte) (rec *idem.Record, size int, err error) {
+	ref := idem.Ref{Kind: idem.KindOperation, ID: IDOf(key)}
 	b, err := l.src.Get(ref)
-	if err != nil || b == nil {
-		return nil, 0, false, err
+	if err != nil {
+		return nil, 0, err
+	}
+	if b == nil {
+		return nil, 0, fmt.Errorf("%w: an index names operation %s, which is not there", codec.ErrMalformed, ref.ID)
 	}
 	row, err := codec.Open(ref, b)
 	if err != nil {
-		return nil, 0, false, err
+		return nil, 0, err
 	}
-	due := row.Operation.Due()
-	l.leases.Overlay(id, row.Operation)
-	return row.Operation, len(b), l.q.Order == idem.ByDue && row.Operation.Due() != due, nil
+	l.leases.Overlay(ref.ID, row.Operation)
+	return row.Operation, len(b), nil
 }
 
-// collectExtended finds the records that the index has too early.
-func (l *listing) collectExtended() error {
+// collectStarted finds those that the index of what is due leaves out.
+func (l *listing) collectStarted() error {
 	if l.q.Order != idem.ByDue {
 		return nil
 	}
-	for _, id := range l.leases.IDs() {
-		rec, size, moved, err := l.load(id)
-		if err != nil {
-			return err
+	prefix := hash("state", string(idem.StateStarted))
+	err := l.src.Ascend(IndexState, prefix, prefix, func(key []byte) (bool, error) {
+		rec, size, err := l.load(key)
+		if err != nil || !l.matches(rec) {
+			return err == nil, err
 		}
-		if rec == nil || !moved || !l.matches(rec) {
-			continue
-		}
+		id := IDOf(key)
 		if cursor := append(moment(rec.Due()), id[:]...); bytes.Compare(cursor, l.q.After) > 0 {
-			l.extended = append(l.extended, entry{cursor, rec, size})
+			l.started = append(l.started, entry{cursor, rec, size})
 		}
-	}
-	slices.SortFunc(l.extended, func(a, b entry) int { return bytes.Compare(a.cursor, b.cursor) })
-	return nil
+		return true, nil
+	})
+	slices.SortFunc(l.started, func(a, b entry) int { return bytes.Compare(a.cursor, b.cursor) })
+	return err
 }
 
-// emitExtended adds those that come before the cursor; nil: all.
-func (l *listing) emitExtended(before []byte) {
-	for len(l.extended) > 0 && !l.full && (before == nil || bytes.Compare(l.extended[0].cursor, before) < 0) {
-		l.emit(l.extended[0])
-		l.extended = l.extended[1:]
+// emitStarted adds those that come before the cursor; nil: all.
+func (l *listing) emitStarted(before []byte) {
+	for len(l.started) > 0 && !l.full && (before == nil || bytes.Compare(l.started[0].cursor, before) < 0) {
+		l.emit(l.started[0])
+		l.started = l.started[1:]
 	}
 }
 
@@ -166,17 +167,11 @@ func (l *listing) visit(key []byte) (more bool, err error) {
 	if l.q.Order == idem.ByDue && bytes.Compare(cursor[:timeSize], moment(l.q.Until)) > 0 {
 		return false, nil
 	}
-	rec, size, moved, err := l.load(IDOf(key))
-	if err != nil {
-		return false, err
+	rec, size, err := l.load(key)
+	if err != nil || !l.matches(rec) {
+		return err == nil, err
 	}
-	if rec == nil {
-		return false, fmt.Errorf("%w: an index names operation %s, which is not there", codec.ErrMalformed, IDOf(key))
-	}
-	if moved || !l.matches(rec) {
-		return true, nil
-	}
-	l.emitExtended(cursor)
+	l.emitStarted(cursor)
 	if !l.full {
 		l.emit(entry{bytes.Clone(cursor), rec, size})
 	}
