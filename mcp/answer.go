@@ -170,7 +170,7 @@ func keptText(rec *idem.Record) string {
 		if len(rec.ResultDigest) > 0 {
 			fmt.Fprintf(&b, " (SHA-256 %s)", hex.EncodeToString(rec.ResultDigest))
 		}
-		b.WriteString(" and was handed over once.")
+		b.WriteString(".")
 	} else {
 		b.WriteString(" No result of the tool is on record.")
 	}

@@ -27,10 +27,12 @@ type call struct {
 	stop   context.CancelFunc
 
 	mu        sync.Mutex
-	over      bool // cancelled: no answer is owed
+	over      bool // no answer is owed any more
+	unwanted  bool // the client cancelled it
 	on        *child
 	key       uint64
-	forwarded chan struct{} // closed when the cancellation was passed on
+	passedOn  bool          // the cancellation was, or is about to be
+	forwarded chan struct{} // closed when it has been
 }
 
 // cancelGrace is how long a server that was told of a cancellation may take to
@@ -158,14 +160,16 @@ func (c *call) finish() bool {
 func (c *call) cancelled(note envelope, at span) {
 	c.mu.Lock()
 	first := !c.over
-	c.over = true
+	c.over, c.unwanted = true, c.unwanted || first
 	on, key := c.on, c.key
+	passOn := first && c.rules.ForwardCancel && on != nil
+	c.passedOn = c.passedOn || passOn
 	c.mu.Unlock()
 	if !first {
 		return
 	}
 	c.stop()
-	if c.rules.ForwardCancel && on != nil {
+	if passOn {
 		on.forwardCancel(note, at, key)
 		close(c.forwarded)
 	}
@@ -259,7 +263,8 @@ func (c *call) attempt(ctx context.Context, d idem.Dispatch) idem.Outcome {
 	}
 	c.mu.Lock()
 	c.on, c.key = on, key
-	late := c.over && c.rules.ForwardCancel && c.ctx.Err() != nil
+	late := c.unwanted && c.rules.ForwardCancel && !c.passedOn
+	c.passedOn = c.passedOn || late
 	c.mu.Unlock()
 	if late {
 		on.cancel(key)

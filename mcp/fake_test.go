@@ -131,7 +131,7 @@ func (f *fake) line(line []byte) {
 		}
 		result(`{"tools":[{"name":"strict","inputSchema":{"type":"object","properties":{"a":{}},"additionalProperties":false}}]}`)
 	case "tools/call":
-		f.wg.Go(func() { f.call(m, line) })
+		f.wg.Go(func() { f.call(m) })
 	default:
 		f.note("%s %s", m.Method, m.Params)
 		if len(m.ID) > 0 {
@@ -140,7 +140,7 @@ func (f *fake) line(line []byte) {
 	}
 }
 
-func (f *fake) call(m fakeMessage, line []byte) {
+func (f *fake) call(m fakeMessage) {
 	var p struct {
 		Name      string          `json:"name"`
 		Arguments json.RawMessage `json:"arguments"`
@@ -152,8 +152,6 @@ func (f *fake) call(m fakeMessage, line []byte) {
 	reply := func(s string) { f.write(`{"jsonrpc":"2.0","id":%s,"result":%s}`, m.ID, s) }
 	switch p.Name {
 	case "exit":
-		os.Exit(7)
-	case "orphan": // hands the work to a child that outlives it
 		os.Exit(7)
 	case "garbage":
 		f.write(`{"jsonrpc":"2.0","id":%s,"result":{"content":[{"ty`, m.ID)
