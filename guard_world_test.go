@@ -91,6 +91,38 @@ type rules struct{ all idem.Rules }
 
 func (r rules) Rules(string) (idem.Rules, bool) { return r.all, true }
 
+// without is a policy that does not know one tool.
+type without struct {
+	idem.Policy
+	tool string
+}
+
+func (w without) Rules(tool string) (idem.Rules, bool) {
+	r, ok := w.Policy.Rules(tool)
+	return r, ok && tool != w.tool
+}
+
+// seen is an observer that counts.
+type seen struct {
+	mu   sync.Mutex
+	what map[string]int
+}
+
+func (s *seen) Observe(o idem.Observation) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.what == nil {
+		s.what = map[string]int{}
+	}
+	s.what[o.What]++
+}
+
+func (s *seen) count(what string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.what[what]
+}
+
 func defaults() idem.Rules {
 	return idem.Rules{
 		Operation: "call", Repeat: idem.RepeatOccurrence, Wait: 2 * time.Second, Lease: 30 * time.Second,
@@ -153,10 +185,13 @@ type house struct {
 	procs *processes
 	rules idem.Rules
 	pid   int
+	seen  *seen
+
+	unknownTool string // a tool that no policy knows
 }
 
 func newHouse(t *testing.T) *house {
-	return &house{t: t, store: memstore.New(memstore.Config{}), world: &world{}, procs: &processes{}, rules: defaults()}
+	return &house{t: t, store: memstore.New(memstore.Config{}), world: &world{}, procs: &processes{}, rules: defaults(), seen: &seen{}}
 }
 
 // settle lets the world be asked.
@@ -169,7 +204,7 @@ func (h *house) guard() *idem.Guard {
 	h.t.Helper()
 	h.pid++
 	h.last = &process{Store: h.store, dead: make(chan struct{})}
-	g, err := idem.New(idem.Config{Store: h.last, Policy: rules{h.rules}, Owner: idem.Owner{Machine: "m", Boot: "b", PID: h.pid, Start: 1}, Processes: h.procs})
+	g, err := idem.New(idem.Config{Store: h.last, Policy: without{rules{h.rules}, h.unknownTool}, Observer: h.seen, Owner: idem.Owner{Machine: "m", Boot: "b", PID: h.pid, Start: 1}, Processes: h.procs})
 	if err != nil {
 		h.t.Fatal(err)
 	}

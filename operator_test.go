@@ -9,7 +9,7 @@ import (
 )
 
 func (h *house) operator() idem.Operator {
-	return idem.Operator{Store: h.store, Policy: rules{h.rules}}
+	return idem.Operator{Store: h.store, Policy: rules{all: h.rules}}
 }
 
 // decide is a person's word.

@@ -1,0 +1,91 @@
+package idem_test
+
+import (
+	"testing"
+	"time"
+
+	idem "github.com/mcp-idem/mcp-idem"
+)
+
+// crashed leaves an operation behind whose owner was killed.
+func (h *house) crashed(a idem.Ask, applied bool) idem.ID {
+	h.acts(h.hang(applied))
+	op := h.leave(h.guard(), a, time.Millisecond).Op
+	h.kill()
+	return op
+}
+
+func TestRecoverer(t *testing.T) {
+	timed(t, "settles what crashed without being asked", func(t *testing.T, h *house) {
+		h.reconcile(time.Second)
+		done := h.crashed(step("s1"), true)
+		gone := h.crashed(step("s2"), false)
+		h.recovers(h.guard(), "tickets")
+		time.Sleep(10 * time.Second)
+		h.wantState(done, idem.StateCommitted)
+		h.wantState(gone, idem.StateFailedRetryable)
+		h.wantDispatches(2)
+	})
+	timed(t, "only of its own tenant and servers", func(t *testing.T, h *house) {
+		h.reconcile(time.Second)
+		tenant, server := step("s1"), step("s1")
+		tenant.Tenant, server.Tool = "other", "mail/send"
+		ops := []idem.ID{h.crashed(tenant, true), h.crashed(server, true)}
+		h.recovers(h.guard(), "tickets")
+		time.Sleep(time.Hour)
+		for _, op := range ops {
+			h.wantState(op, idem.StateStarted)
+		}
+		if h.world.lookups != 0 {
+			t.Errorf("%d queries", h.world.lookups)
+		}
+	})
+	timed(t, "a living owner gets its lease in full at a takeover", func(t *testing.T, h *house) {
+		h.reconcile(time.Second)
+		wake := func() {}
+		g1 := h.guard()
+		wake = h.stall(true)
+		a := h.leave(g1, step("s1"), time.Second)
+		time.Sleep(25 * time.Second)
+		h.recovers(h.guard(), "tickets")
+		time.Sleep(20 * time.Second)
+		h.wantState(a.Op, idem.StateStarted)
+		time.Sleep(15 * time.Second)
+		h.wantState(a.Op, idem.StateCommitted)
+		wake()
+	})
+	timed(t, "two of them share the work", func(t *testing.T, h *house) {
+		h.reconcile(time.Second)
+		var ops []idem.ID
+		for i := range 30 {
+			ops = append(ops, h.crashed(step(string(rune('A'+i))), i%2 == 0))
+		}
+		for range 2 {
+			h.recovers(h.guard(), "tickets")
+		}
+		time.Sleep(time.Minute)
+		for i, op := range ops {
+			h.wantState(op, []idem.State{idem.StateCommitted, idem.StateFailedRetryable}[i%2])
+		}
+		h.wantEffects(15)
+		h.wantDispatches(30)
+	})
+	timed(t, "what cannot be moved on does not hide the rest", func(t *testing.T, h *house) {
+		h.reconcile(time.Second)
+		old := h.rules.Retention
+		h.rules.Retention = time.Hour
+		g := h.guard()
+		for i := range 100 {
+			a := step(string(rune('A' + i)))
+			a.Tool = "tickets/old"
+			h.ask(g, a)
+		}
+		h.rules.Retention = old
+		time.Sleep(2 * time.Hour)
+		op := h.crashed(step("s1"), true)
+		h.unknownTool = "tickets/old" // no longer configured
+		h.recovers(h.guard(), "tickets")
+		time.Sleep(10 * time.Second)
+		h.wantState(op, idem.StateCommitted)
+	})
+}
