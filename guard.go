@@ -126,7 +126,7 @@ func (g *Guard) Close(ctx context.Context) error {
 	case <-ctx.Done():
 		err = fmt.Errorf("idem: attempts are still under way: %w", ctx.Err())
 	}
-	g.marks.flush()
+	g.marks.close()
 	g.cancel()
 	return err
 }

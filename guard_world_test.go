@@ -174,6 +174,9 @@ func (h *house) hang(apply bool) func(*world, idem.Dispatch) idem.Outcome {
 func (h *house) kill() {
 	h.procs.kill(h.pid)
 	close(h.last.dead)
+	gone, cancel := context.WithCancel(context.Background())
+	cancel()
+	_ = h.guards[len(h.guards)-1].Close(gone)
 }
 
 // house is a ledger, a world and guards in front of it.
@@ -186,6 +189,8 @@ type house struct {
 	rules idem.Rules
 	pid   int
 	seen  *seen
+
+	guards []*idem.Guard
 
 	unknownTool string // a tool that no policy knows
 }
@@ -208,6 +213,7 @@ func (h *house) guard() *idem.Guard {
 	if err != nil {
 		h.t.Fatal(err)
 	}
+	h.guards = append(h.guards, g)
 	h.t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
 		defer cancel()

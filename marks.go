@@ -19,6 +19,7 @@ type marker struct {
 	overlay map[ID]*Delivered // delivered, and not known to be durable
 	pending map[ID]int        // marks of a row that are queued or on their way
 	timer   *time.Timer
+	closed  bool // nothing waits for a later commit
 }
 
 // deliver queues marks of delivered outcomes; they count at once.
@@ -57,7 +58,7 @@ func (m *marker) alias(row, op ID) {
 
 func (m *marker) queue(k Mark) {
 	m.queued = append(m.queued, k)
-	if m.timer == nil {
+	if m.timer == nil && !m.closed {
 		m.timer = time.AfterFunc(markDelay, m.flush)
 	}
 }
@@ -106,6 +107,14 @@ func (m *marker) done(marks []Mark, err error) {
 			delete(m.overlay, k.Ref.ID)
 		}
 	}
+}
+
+// close writes what is queued; what cannot be written now is lost.
+func (m *marker) close() {
+	m.mu.Lock()
+	m.closed = true
+	m.mu.Unlock()
+	m.flush()
 }
 
 func (m *marker) flush() {
