@@ -11,6 +11,11 @@ type Dispatch struct {
 	Attempt uint32 // its number, from 1
 	Site    Site   // as Prepare returned it
 	Record  *Record
+
+	// Free gives up the wait without ending the attempt: the outcome becomes
+	// unknown and asks are freed. What Run returns counts whenever it comes. It
+	// may be called more than once.
+	Free func()
 }
 
 // AttemptID is the key and the attempt's number, for correlation only.

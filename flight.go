@@ -21,8 +21,9 @@ type flight struct {
 	claimed *Record // as committed with the claim
 	site    Site
 
-	freed chan struct{} // closed when the policy's timeout is recorded
-	done  chan struct{} // closed when the outcome is recorded, or cannot be for now
+	freed   chan struct{} // closed when it is recorded that nobody waits
+	freeing sync.Once
+	done    chan struct{} // closed when the outcome is recorded, or cannot be for now
 
 	mu      sync.Mutex
 	leased  Instant // end of the lease, as far as it is known to be recorded
@@ -151,7 +152,7 @@ func (f *flight) fly(e Effect) {
 	if f.trusted() {
 		var timeout *time.Timer
 		if f.rules.Timeout > 0 {
-			timeout = time.AfterFunc(f.rules.Timeout, f.timedOut)
+			timeout = time.AfterFunc(f.rules.Timeout, f.free)
 		}
 		out = f.perform(e)
 		if timeout != nil {
@@ -188,7 +189,7 @@ func (f *flight) perform(e Effect) (out Outcome) {
 			out = Outcome{Class: ClassAmbiguous, Ended: EndByBytes, Text: fmt.Sprintf("the tool panicked: %v\n%s", p, debug.Stack())}
 		}
 	}()
-	return e.Run(f.g.ctx, Dispatch{Key: f.op.String(), Attempt: f.attempt, Site: f.site, Record: f.claimed})
+	return e.Run(f.g.ctx, Dispatch{Key: f.op.String(), Attempt: f.attempt, Site: f.site, Record: f.claimed, Free: f.free})
 }
 
 // heartbeat extends the lease while the attempt is under way.
@@ -216,8 +217,8 @@ func (f *flight) heartbeat() {
 	}
 }
 
-// timedOut frees the caller; the attempt goes on.
-func (f *flight) timedOut() {
+// free makes the outcome unknown and frees its asker; the attempt goes on.
+func (f *flight) free() {
 	ctx, cancel := context.WithTimeout(f.g.ctx, recordTimeout)
 	defer cancel()
 	_, err := f.g.change(ctx, f.op, nil, func(r *Record, now Instant) (Event, []Need) {

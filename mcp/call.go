@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/mcp-idem/mcp-idem"
+	"github.com/mcp-idem/mcp-idem/internal/crash"
 )
 
 // call is one guarded tools/call.
@@ -36,7 +37,7 @@ type call struct {
 }
 
 // cancelGrace is how long a server that was told of a cancellation may take to
-// answer all the same; most then never do.
+// answer before asks are freed; most then never do.
 const cancelGrace = 10 * time.Second
 
 // listLimit is how long a call waits for the upstream to list its tools.
@@ -140,6 +141,7 @@ func (c *call) serve(hint bool) {
 		undo()
 		c.s.g.cfg.Log.Debug().Err(err).Msg("the client does not read any more")
 	}
+	crash.At("delivered")
 }
 
 // finish takes the call off the list and reports whether an answer is owed.
@@ -261,6 +263,7 @@ func (c *call) attempt(ctx context.Context, d idem.Dispatch) idem.Outcome {
 	if err != nil {
 		return c.outcome(reply{err: fmt.Errorf("%d bytes of the request left: %w", n, err), sent: n, sentAt: sent})
 	}
+	crash.At("dispatched")
 	c.mu.Lock()
 	c.on, c.key = on, key
 	late := c.unwanted && c.rules.ForwardCancel && !c.passedOn
@@ -270,30 +273,33 @@ func (c *call) attempt(ctx context.Context, d idem.Dispatch) idem.Outcome {
 		on.cancel(key)
 		close(c.forwarded)
 	}
-	o := c.wait(ctx, ends, on, key)
+	o := c.wait(ctx, ends, on, key, d.Free)
 	if o.Sent.IsZero() {
 		o.Sent = sent
 	}
 	return o
 }
 
-func (c *call) wait(ctx context.Context, ends <-chan idem.Outcome, on *child, key uint64) idem.Outcome {
-	select {
-	case o := <-ends:
-		return o
-	case <-ctx.Done():
-	case <-c.forwarded:
+// wait waits for the attempt's end, whatever its asker does. A server that was
+// told of a cancellation may never answer: then asks are freed, and an answer
+// that comes all the same counts.
+func (c *call) wait(ctx context.Context, ends <-chan idem.Outcome, on *child, key uint64, free func()) idem.Outcome {
+	forwarded, silent := c.forwarded, (<-chan time.Time)(nil)
+	for {
 		select {
 		case o := <-ends:
 			return o
+		case <-forwarded:
+			forwarded, silent = nil, time.After(cancelGrace)
+		case <-silent:
+			free()
 		case <-ctx.Done():
-		case <-time.After(cancelGrace):
+			if on.take(key) == nil { // it has just come
+				return <-ends
+			}
+			return c.outcome(reply{err: errors.New("nobody waits for the answer any more"), sent: 1})
 		}
 	}
-	if on.take(key) == nil { // it has just come
-		return <-ends
-	}
-	return c.outcome(reply{err: errors.New("nobody waits for the answer any more"), sent: 1})
 }
 
 // outgoing are the params with the key where the policy wants it. Every other

@@ -31,7 +31,7 @@ type report struct {
 }
 
 func (p *program) doctor() *cobra.Command {
-	return &cobra.Command{Use: "doctor", Short: "Explain which policy applies to each tool of the upstream, and what that guarantees",
+	c := &cobra.Command{Use: "doctor [-- COMMAND [ARGS…]]", Short: "Explain which policy applies to each tool of the upstream, and what that guarantees",
 		Args: cobra.ArbitraryArgs,
 		RunE: func(c *cobra.Command, args []string) error {
 			cfg, err := p.doctorConfig(c, args)
@@ -44,6 +44,8 @@ func (p *program) doctor() *cobra.Command {
 			}
 			return p.printReport(r)
 		}}
+	p.commandFlags(c)
+	return c
 }
 
 func (p *program) doctorConfig(c *cobra.Command, args []string) (*config.Config, error) {

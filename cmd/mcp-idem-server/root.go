@@ -49,8 +49,7 @@ side effects of the server's tools happen once, however often they are asked for
 	f.StringVar(&p.flags.logLevel, "log-level", "info", "debug, info, warn or error")
 	f.BoolVar(&p.flags.json, "json", false, "print JSON")
 	f.BoolVar(&p.flags.newLedger, "new-ledger", false, "begin a new ledger where one is missing or empty")
-	root.Flags().StringVar(&p.flags.name, "name", "", "name of the server behind -- (default: from the command)")
-	root.Flags().BoolVar(&p.flags.trustHints, "trust-hints", false, "believe the readOnlyHint of the server behind --")
+	p.commandFlags(root)
 	root.AddCommand(p.ops(), p.doctor(), p.verify(), p.compact(), p.version(), p.demo(), ticketsCommand(p))
 	root.AddCommand(notBuilt()...)
 	root.SetHelpCommand(&cobra.Command{Use: "help [COMMAND]", Short: "Help about a command", Run: func(c *cobra.Command, args []string) {
@@ -59,6 +58,12 @@ side effects of the server's tools happen once, however often they are asked for
 		}
 	}})
 	return root
+}
+
+// commandFlags are for commands that take a server after --.
+func (p *program) commandFlags(c *cobra.Command) {
+	c.Flags().StringVar(&p.flags.name, "name", "", "name of the server behind -- (default: from the command)")
+	c.Flags().BoolVar(&p.flags.trustHints, "trust-hints", false, "believe the readOnlyHint of the server behind --")
 }
 
 func (p *program) getenv(name string) string {
@@ -92,7 +97,9 @@ func group(c *cobra.Command) *cobra.Command {
 	c.RunE = func(c *cobra.Command, args []string) error {
 		var names []string
 		for _, s := range c.Commands() {
-			names = append(names, s.Name())
+			if !s.Hidden {
+				names = append(names, s.Name())
+			}
 		}
 		if len(args) == 0 {
 			return usagef("%s needs a subcommand: %s", c.CommandPath(), strings.Join(names, ", "))
