@@ -248,41 +248,49 @@ func TestManyOnOneConnection(t *testing.T) {
 	}
 }
 
-func TestAnswerOverTheLimit(t *testing.T) {
-	path := tempPath(t)
-	s := mustOpen(t, Config{Path: path})
-	c := mustDial(t, path)
-	var refs []idem.Ref
-	for n := range 6 {
-		row := testRow(n)
-		row.Operation.Result = bytes.Repeat([]byte{1}, 3<<20)
-		mustPut(t, s, row)
-		refs = append(refs, row.Ref)
-	}
-	if _, err := c.Load(context.Background(), refs...); err == nil || !strings.Contains(err.Error(), "limit") {
-		t.Fatalf("18 MiB at once: error %v", err)
-	}
-	if _, err := c.Load(context.Background(), refs[:4]...); err != nil {
-		t.Fatal(err)
-	}
-	// A listing ends its pages in time.
-	got := 0
-	for q := (idem.Query{}); ; {
-		p, err := c.List(context.Background(), q)
-		if err != nil {
+func TestFrameLimit(t *testing.T) {
+	t.Run("answer", func(t *testing.T) {
+		here, there := net.Pipe()
+		defer func() { _ = here.Close() }()
+		go (&peer{c: there}).answer(7, make([]byte, frameLimit), nil)
+		var a response
+		if err := readFrame(bufio.NewReader(here), frameLimit, &a); err != nil {
 			t.Fatal(err)
 		}
-		got += len(p.Records)
-		if q.After = p.Next; q.After == nil {
-			break
+		if err := a.Error.in(); a.ID != 7 || err == nil || !strings.Contains(err.Error(), "limit") {
+			t.Fatalf("answer to %d, error %v", a.ID, err)
 		}
-	}
-	if got != 6 {
-		t.Fatalf("listed %d", got)
-	}
-	row := testRow(9)
-	row.Operation.Result = make([]byte, frameLimit)
-	if _, err := c.Commit(context.Background(), idem.Change{Puts: []idem.Row{row}}); err == nil || errors.Is(err, idem.ErrCommitUnknown) {
-		t.Fatalf("a request over the limit: error %v", err)
-	}
+	})
+	path := tempPath(t)
+	s := mustOpen(t, Config{Path: path})
+	t.Run("request", func(t *testing.T) {
+		row := testRow(9)
+		row.Operation.Result = make([]byte, frameLimit)
+		_, err := mustDial(t, path).Commit(context.Background(), idem.Change{Puts: []idem.Row{row}})
+		if err == nil || errors.Is(err, idem.ErrCommitUnknown) || !strings.Contains(err.Error(), "limit") {
+			t.Fatalf("error %v", err)
+		}
+	})
+	t.Run("a listing ends its pages in time", func(t *testing.T) {
+		row := testRow(0)
+		row.Operation.Result = bytes.Repeat([]byte{1}, 3<<20)
+		for n := range 4 {
+			row.Ref = testRow(n).Ref
+			mustPut(t, s, row)
+		}
+		var pages []int
+		for q := (idem.Query{}); ; {
+			p, err := s.List(context.Background(), q)
+			if err != nil {
+				t.Fatal(err)
+			}
+			pages = append(pages, len(p.Records))
+			if q.After = p.Next; q.After == nil {
+				break
+			}
+		}
+		if len(pages) != 2 || pages[0] != 2 || pages[1] != 2 {
+			t.Fatalf("pages of %v records", pages)
+		}
+	})
 }

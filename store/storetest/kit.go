@@ -32,7 +32,7 @@ func (k kit) mustCommit(c idem.Change) idem.Stamp {
 	return stamp
 }
 
-func (k kit) mustConflict(c idem.Change, why string) *idem.Conflict {
+func (k kit) mustConflict(c idem.Change, why string) {
 	k.Helper()
 	_, err := k.store.Commit(k.ctx(), c)
 	conflict, ok := errors.AsType[*idem.Conflict](err)
@@ -42,7 +42,6 @@ func (k kit) mustConflict(c idem.Change, why string) *idem.Conflict {
 	if conflict.Why != why {
 		k.Fatalf("conflict over %q, want %q", conflict.Why, why)
 	}
-	return conflict
 }
 
 func (k kit) mustLoad(refs ...idem.Ref) idem.Snapshot {

@@ -58,8 +58,8 @@ func (s suite) lease(t *testing.T) {
 		},
 		"marks are a maximum": func(t *testing.T, k kit) {
 			end := k.claim(time.Hour)
-			for _, d := range []time.Duration{2, 5, 3, -100} {
-				k.mustCommit(extend(mine, end.Add(d*time.Minute)))
+			for _, minutes := range []int{2, 5, 3, -100} {
+				k.mustCommit(extend(mine, end.Add(time.Duration(minutes)*time.Minute)))
 			}
 			if got := k.mustRecord(num(1)).Lease.End; got != end.Add(5*time.Minute) {
 				t.Fatalf("lease end %d, want %d", got, end.Add(5*time.Minute))
