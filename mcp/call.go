@@ -3,7 +3,6 @@ package mcp
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"sync"
@@ -336,17 +335,18 @@ func (c *call) outcome(r reply) idem.Outcome {
 	case r.broken || !validText(r.env.line):
 		return c.rules.Judge(End{Err: errors.New("the answer cannot be read")})
 	case r.env.errObj.there():
-		raw := bytes.Clone(r.env.errObj.of(r.env.line))
-		o := c.rules.Judge(End{Error: raw})
-		o.Result, o.Kind, o.Ended = raw, idem.ResultError, idem.EndByAnswer
-		return o
+		return ended(bytes.Clone(r.env.errObj.of(r.env.line)), idem.ResultError, func(raw []byte) idem.Outcome { return c.rules.Judge(End{Error: raw}) })
 	}
-	raw := bytes.Clone(r.env.result.of(r.env.line))
-	if string(find(raw, "resultType")) == `"input_required"` {
-		parked := sha256.Sum256(find(raw, "requestState"))
-		return idem.Outcome{Class: idem.ClassInterim, Result: raw, Kind: idem.ResultValue, ParkedOn: parked[:], Ended: idem.EndByAnswer}
+	return ended(bytes.Clone(r.env.result.of(r.env.line)), idem.ResultValue, func(raw []byte) idem.Outcome { return c.rules.Judge(End{Result: raw}) })
+}
+
+// ended is the outcome of an attempt that was answered. An answer that settles
+// nothing is never the outcome's result.
+func ended(raw []byte, k idem.ResultKind, judge func([]byte) idem.Outcome) idem.Outcome {
+	o := judge(raw)
+	o.Ended = idem.EndByAnswer
+	if o.Class != idem.ClassAmbiguous {
+		o.Result, o.Kind = raw, k
 	}
-	o := c.rules.Judge(End{Result: raw})
-	o.Result, o.Kind, o.Ended = raw, idem.ResultValue, idem.EndByAnswer
 	return o
 }

@@ -172,7 +172,7 @@ func (f *fake) call(m fakeMessage) {
 		f.waits[`"elicit-1"`] = ch
 		f.mu.Unlock()
 		f.write(`{"jsonrpc":"2.0","id":"elicit-1","method":"elicitation/create","params":{"message":"sure?"}}`)
-		reply(string(<-ch))
+		reply(`{"content":[],"structuredContent":` + string(<-ch) + `}`)
 	case "asks":
 		reply(`{"resultType":"input_required","inputRequests":{},"requestState":"st"}`)
 	case "progress":

@@ -17,6 +17,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/mcp-idem/mcp-idem"
+	"github.com/mcp-idem/mcp-idem/policy"
 )
 
 // stubGuard runs each step once and replays it; it keeps nothing else of what
@@ -107,13 +108,8 @@ func (p stubPolicy) Tool(name string) Tool {
 }
 
 func judge(e End) idem.Outcome {
-	switch {
-	case e.Err != nil:
-		return idem.Outcome{Class: idem.ClassAmbiguous, Text: e.Err.Error()}
-	case e.Error != nil:
-		return idem.Outcome{Class: idem.ClassRejected, Text: string(e.Error)}
-	}
-	return idem.Outcome{Class: idem.ClassSuccess}
+	tool := policy.DefaultTool()
+	return tool.Classify(context.Background(), policy.Facts{Result: e.Result, RPCError: e.Error, Err: e.Err, Sent: true})
 }
 
 // rig is a client, a gateway and a fake server.

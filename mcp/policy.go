@@ -37,9 +37,10 @@ type Tool struct {
 	Argument      string // forward.argument: the argument that carries the key; empty: none
 	Meta          string // forward.meta: the member of _meta that does
 
-	// Judge reads class, text, external id and retry-after off an attempt's end.
-	// How the end is known and the result are the gateway's to fill in. Not
-	// called where nothing was sent. Safe for concurrent use.
+	// Judge reads off an attempt's end what it says about the effect
+	// ([github.com/mcp-idem/mcp-idem/policy.Tool.Classify]). How the end is known
+	// and the result are the gateway's to fill in. Not called where nothing was
+	// sent. Safe for concurrent use.
 	Judge func(End) idem.Outcome
 }
 
