@@ -98,6 +98,10 @@ type Child struct {
 	Group idem.Group // zero where groups are not known
 }
 
+// Ended reports whether the process is known to have ended, also where nobody
+// has waited for it yet.
+func (c *Child) Ended() bool { return gone(c.Group.PGID, c.Group.Start) }
+
 // Start starts a command as the leader of its own session and process group,
 // out of reach of the terminal's signals and of a supervisor's group kill.
 func Start(cmd *exec.Cmd) (*Child, error) { return start(cmd) }
