@@ -124,6 +124,7 @@ func damagedCopy(t testing.TB, original string, b []byte) string {
 }
 
 func TestCutAtAnyLength(t *testing.T) {
+	t.Parallel()
 	const rows = 150
 	path := smallLedger(t, rows)
 	whole := mustRead(t, path)
@@ -150,6 +151,7 @@ func TestCutAtAnyLength(t *testing.T) {
 }
 
 func TestZeroedPages(t *testing.T) {
+	t.Parallel()
 	const rows = 150
 	path := smallLedger(t, rows)
 	whole := mustRead(t, path)
@@ -172,6 +174,7 @@ func TestZeroedPages(t *testing.T) {
 
 // TestFlippedBytes: damage of any kind is an error or does not matter.
 func TestFlippedBytes(t *testing.T) {
+	t.Parallel()
 	const rows = 60
 	path := smallLedger(t, rows)
 	whole := mustRead(t, path)

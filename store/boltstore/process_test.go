@@ -111,6 +111,7 @@ func (c *child) kill() {
 }
 
 func TestLockedByAnotherProcess(t *testing.T) {
+	t.Parallel()
 	path := smallLedger(t, 3)
 	c := startChild(t, "hold without a socket", path)
 	start := time.Now()
@@ -140,6 +141,7 @@ func TestLockedByAnotherProcess(t *testing.T) {
 
 // TestKilledWhileCommitting: what was acknowledged is there after a kill, whole.
 func TestKilledWhileCommitting(t *testing.T) {
+	t.Parallel()
 	path := tempPath(t)
 	acked := map[int]bool{}
 	for round := range 3 {

@@ -68,6 +68,7 @@ func fakeHolder(t *testing.T, path string, fn func(net.Conn, call)) {
 }
 
 func TestSilentHolder(t *testing.T) {
+	t.Parallel()
 	path := tempPath(t)
 	fakeHolder(t, path, func(net.Conn, call) {})
 	c := mustDial(t, path)
