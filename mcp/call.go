@@ -230,7 +230,7 @@ func (c *call) prepare(ctx context.Context) (idem.Site, error) {
 		return idem.Site{}, c.unfit
 	}
 	p, err := c.s.up.ready(ctx)
-	if err == nil && c.rules.Process && p.proc.Ended() { // what it held is gone, whoever has noticed
+	if err == nil && c.rules.Process && p.proc.Ending() { // what it held is gone, whoever has noticed
 		select {
 		case <-p.gone:
 			p, err = c.s.up.ready(ctx)

@@ -98,9 +98,9 @@ type Child struct {
 	Group idem.Group // zero where groups are not known
 }
 
-// Ended reports whether the process is known to have ended, also where nobody
-// has waited for it yet.
-func (c *Child) Ended() bool { return gone(c.Group.PGID, c.Group.Start) }
+// Ending reports whether the process has ended or is about to, also where
+// nobody has waited for it yet. Linux only; elsewhere it never is.
+func (c *Child) Ending() bool { return ending(c.Group.PGID, c.Group.Start) }
 
 // Start starts a command as the leader of its own session and process group,
 // out of reach of the terminal's signals and of a supervisor's group kill.

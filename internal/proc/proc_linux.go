@@ -57,7 +57,11 @@ type stat struct {
 	session int
 	start   uint64 // clock ticks after boot
 	zombie  bool   // has ended and only waits to be reaped
+	exiting bool   // its first thread is on its way out
 }
+
+// flagExiting is the kernel's PF_EXITING.
+const flagExiting = 0x4
 
 func readStat(pid int) (stat, error) {
 	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
@@ -76,12 +80,23 @@ func readStat(pid int) (stat, error) {
 	}
 	// A process whose first thread alone has ended shows as a zombie too.
 	s.zombie = (f[0][0] == 'Z' || f[0][0] == 'X') && len(f[17]) == 1 && f[17][0] <= '1'
+	flags, _ := strconv.ParseUint(string(f[6]), 10, 64)
+	s.exiting = flags&flagExiting != 0
 	return s, nil
 }
 
 // notThere reports whether the error says that the process does not exist.
 func notThere(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESRCH)
+}
+
+// ending reports whether the process has ended or is about to.
+func ending(pid int, start uint64) bool {
+	st, err := readStat(pid)
+	if err != nil {
+		return notThere(err)
+	}
+	return st.start != start || st.zombie || st.exiting
 }
 
 // gone reports whether the process with this pid and start time has ended.

@@ -18,6 +18,8 @@ func self() (idem.Owner, error) {
 
 func gone(int, uint64) bool { return false }
 
+func ending(int, uint64) bool { return false }
+
 // EndGroup cannot prove anything here and signals nobody.
 func EndGroup(context.Context, idem.Group) bool { return false }
 
