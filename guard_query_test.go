@@ -2,6 +2,7 @@ package idem_test
 
 import (
 	"strconv"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -124,9 +125,9 @@ func TestQueries(t *testing.T) {
 	})
 	timed(t, "given up, it is asked slowly, and may be settled yet", func(t *testing.T, h *house) {
 		h.reconcile(time.Second)
-		down := true
+		var up atomic.Bool
 		h.world.find = func(w *world, _ idem.Lookup) (idem.Finding, error) {
-			if down {
+			if !up.Load() {
 				return idem.Finding{}, errDown
 			}
 			return idem.Finding{IDs: []string{"T-1"}, Result: []byte("found late")}, nil
@@ -143,9 +144,7 @@ func TestQueries(t *testing.T) {
 		if n := h.record(a.Op).Reconcile.Count - before; n < 8 || n > 11 {
 			t.Errorf("asked %d times in 10 minutes, want once a minute", n)
 		}
-		h.world.mu.Lock()
-		down = false
-		h.world.mu.Unlock()
+		up.Store(true)
 		time.Sleep(2 * time.Minute)
 		wantResult(t, h.ask(g, step("s1")), "found late", true)
 		h.wantDispatches(1)
@@ -216,9 +215,9 @@ func TestBaseline(t *testing.T) {
 	})
 	timed(t, "of a granted attempt does not hide what the one before did", func(t *testing.T, h *house) {
 		g := insert(h)
-		blind := true
+		var sees atomic.Bool
 		h.world.find = func(w *world, l idem.Lookup) (idem.Finding, error) {
-			if blind && l.Record.Last > 0 {
+			if !sees.Load() && l.Record.Last > 0 {
 				return idem.Finding{}, errDown
 			}
 			return rows(w, l)
@@ -227,9 +226,7 @@ func TestBaseline(t *testing.T) {
 		a := h.ask(g, step("s1"))
 		wantCode(t, a, idem.CodeUnknown)
 		h.decide(a.Op, idem.VerbGrantRetry)
-		h.world.mu.Lock()
-		blind = false
-		h.world.mu.Unlock()
+		sees.Store(true)
 		h.acts(ambiguous(false))
 		b := h.ask(g, step("s1"))
 		if r := h.wantState(b.Op, idem.StateCommitted); r.ExternalID != "T-1" {

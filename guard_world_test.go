@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -135,8 +136,9 @@ func defaults() idem.Rules {
 
 // processes knows which owners are dead.
 type processes struct {
-	mu   sync.Mutex
-	dead map[int]bool
+	mu    sync.Mutex
+	dead  map[int]bool
+	stuck atomic.Bool // groups cannot be ended
 }
 
 func (p *processes) Dead(o idem.Owner) bool {
@@ -145,7 +147,7 @@ func (p *processes) Dead(o idem.Owner) bool {
 	return p.dead[o.PID]
 }
 
-func (p *processes) EndGroup(context.Context, idem.Owner, idem.Group) bool { return true }
+func (p *processes) EndGroup(context.Context, idem.Owner, idem.Group) bool { return !p.stuck.Load() }
 
 func (p *processes) kill(pid int) {
 	p.mu.Lock()
@@ -164,8 +166,9 @@ func (h *house) hang(apply bool) func(*world, idem.Dispatch) idem.Outcome {
 		}
 		w.mu.Lock()
 		w.act = nil
+		mine := h.last
 		w.mu.Unlock()
-		<-h.last.dead
+		<-mine.dead
 		return idem.Outcome{}
 	}
 }
@@ -208,7 +211,9 @@ func (h *house) reconcile(settle time.Duration) {
 func (h *house) guard() *idem.Guard {
 	h.t.Helper()
 	h.pid++
+	h.world.mu.Lock()
 	h.last = &process{Store: h.store, dead: make(chan struct{})}
+	h.world.mu.Unlock()
 	g, err := idem.New(idem.Config{Store: h.last, Policy: without{rules{h.rules}, h.unknownTool}, Observer: h.seen, Owner: idem.Owner{Machine: "m", Boot: "b", PID: h.pid, Start: 1}, Processes: h.procs})
 	if err != nil {
 		h.t.Fatal(err)

@@ -1,6 +1,7 @@
 package idem_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -87,5 +88,61 @@ func TestRecoverer(t *testing.T) {
 		h.recovers(h.guard(), "tickets")
 		time.Sleep(10 * time.Second)
 		h.wantState(op, idem.StateCommitted)
+	})
+}
+
+// TestGroupsOfTheDead: an attempt whose owner was killed has ended when the
+// upstream's process group has, and not before.
+func TestGroupsOfTheDead(t *testing.T) {
+	site := func(h *house, s idem.Site) idem.Effect {
+		e := h.effect()
+		e.Prepare = func(context.Context) (idem.Site, error) { return s, nil }
+		return e
+	}
+	tests := []struct {
+		name  string
+		site  idem.Site
+		stuck bool
+		want  idem.State
+		why   idem.Reason
+		end   idem.EndBy
+	}{
+		{"ended", idem.Site{Group: idem.Group{PGID: 7, Start: 1}}, false, idem.StateFailedRetryable, "", idem.EndByGroup},
+		{"cannot be ended", idem.Site{Group: idem.Group{PGID: 7, Start: 1}}, true, idem.StateNeedsReview, idem.ReasonGaveUp, ""},
+		{"there is none", idem.Site{}, false, idem.StateFailedRetryable, "", idem.EndByBytes},
+		{"it held the state", idem.Site{Group: idem.Group{PGID: 7, Start: 1}, Incarnation: "i1"}, false, idem.StateFailedFinal, idem.ReasonLostWithProcess, idem.EndByGroup},
+	}
+	for _, tt := range tests {
+		timed(t, tt.name, func(t *testing.T, h *house) {
+			h.reconcile(time.Second)
+			h.procs.stuck.Store(tt.stuck)
+			h.rules.Process = tt.site.Incarnation != ""
+			h.acts(h.hang(false))
+			ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
+			defer cancel()
+			op := h.guard().Do(ctx, step("s1"), site(h, tt.site)).Op
+			h.kill()
+			h.recovers(h.guard(), "tickets")
+			time.Sleep(2 * time.Minute)
+			if r := h.wantState(op, tt.want); r.Reason != tt.why || r.Attempts[0].EndBy != tt.end {
+				t.Errorf("reason %q, end by %q", r.Reason, r.Attempts[0].EndBy)
+			}
+			h.wantDispatches(1)
+		})
+	}
+	timed(t, "a group that ends later settles it later", func(t *testing.T, h *house) {
+		h.reconcile(time.Second)
+		h.procs.stuck.Store(true)
+		h.acts(h.hang(false))
+		ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
+		defer cancel()
+		op := h.guard().Do(ctx, step("s1"), site(h, idem.Site{Group: idem.Group{PGID: 7, Start: 1}})).Op
+		h.kill()
+		h.recovers(h.guard(), "tickets")
+		time.Sleep(20 * time.Second)
+		h.wantState(op, idem.StateUnknown)
+		h.procs.stuck.Store(false)
+		time.Sleep(10 * time.Second)
+		h.wantState(op, idem.StateFailedRetryable)
 	})
 }
