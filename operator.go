@@ -55,7 +55,7 @@ func (o Operator) Decide(ctx context.Context, c Decree) (*Record, error) {
 		if r == nil {
 			return nil, fmt.Errorf("%s: %w", c.Op, ErrNoOperation)
 		}
-		if done := s.Rows[row].Command; done != nil {
+		if done := s.Row(row).Command; done != nil {
 			if done.Operation != c.Op || done.Verb != c.Verb {
 				return nil, fmt.Errorf("%s: %w: %s of %s", c.ID, ErrCommandUsed, done.Verb, done.Operation)
 			}

@@ -153,7 +153,7 @@ func (g *Guard) retire(ctx context.Context, op ID, r *Record) error {
 	}
 	c := Change{Needs: []Need{{Ref: opRef(op), Version: r.Version}}}
 	for _, ref := range refs[2:] {
-		if row := s.Rows[ref]; row.Alias != nil && row.Alias.Operation == op { // a later call may have taken it over
+		if row := s.Row(ref); row.Alias != nil && row.Alias.Operation == op { // a later call may have taken it over
 			c.Drops = append(c.Drops, ref)
 		}
 	}
@@ -162,7 +162,7 @@ func (g *Guard) retire(ctx context.Context, op ID, r *Record) error {
 	case r.Source == SourceNone:
 		c.Drops = append(c.Drops, opRef(op))
 		return ignoreConflict(g.commit(ctx, c))
-	case counted && (s.Rows[refs[0]].Delivered.Has(r.Occurrence) || known.Has(r.Occurrence)):
+	case counted && (s.Row(refs[0]).Delivered.Has(r.Occurrence) || known.Has(r.Occurrence)):
 		slot, version := s.Slot(r.Slot)
 		if slot.Floor, err = g.floor(ctx, r, slot); err != nil {
 			return err

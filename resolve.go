@@ -217,7 +217,7 @@ func (r *resolver) business() verdict {
 	if r.need(key, first) {
 		return r.wants()
 	}
-	row, generation := r.s.Rows[key], uint32(1)
+	row, generation := r.s.Row(key), uint32(1)
 	if row.Key != nil {
 		generation = row.Key.Generation
 	}
@@ -326,7 +326,7 @@ const batch = 8
 func (r *resolver) undelivered(slot Slot) (verdict, bool) {
 	q := r.q
 	seen := Delivered{}
-	seen.Merge(r.s.Rows[Ref{KindDelivery, q.delivery}].Delivered)
+	seen.Merge(r.s.Row(Ref{KindDelivery, q.delivery}).Delivered)
 	seen.Merge(r.delivered)
 	n := max(slot.Floor, seen.Upto)
 	if q.rules.Repeat == RepeatReplay {
@@ -360,7 +360,7 @@ func (r *resolver) alias() (verdict, bool) {
 		if r.need(ref) {
 			return r.wants(), true
 		}
-		row := r.s.Rows[ref]
+		row := r.s.Row(ref)
 		if row.Alias == nil {
 			continue
 		}

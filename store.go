@@ -43,16 +43,26 @@ type Store interface {
 
 // Snapshot is what Load returns.
 type Snapshot struct {
-	Now  Instant     `cbor:"1,keyasint"` // the ledger's clock at the moment of the snapshot
-	Rows map[Ref]Row `cbor:"-"`
+	Now  Instant `cbor:"1,keyasint"` // the ledger's clock at the moment of the snapshot
+	Rows []Row   `cbor:"2,keyasint,omitempty"`
+}
+
+// Row returns a row; a missing one is empty.
+func (s Snapshot) Row(ref Ref) Row {
+	for i := range s.Rows {
+		if s.Rows[i].Ref == ref {
+			return s.Rows[i]
+		}
+	}
+	return Row{}
 }
 
 // Operation returns a record; nil: there is none.
-func (s Snapshot) Operation(id ID) *Record { return s.Rows[Ref{KindOperation, id}].Operation }
+func (s Snapshot) Operation(id ID) *Record { return s.Row(Ref{KindOperation, id}).Operation }
 
 // Slot returns a slot and its version; a missing one is empty at version 0.
 func (s Snapshot) Slot(id ID) (Slot, Version) {
-	r := s.Rows[Ref{KindSlot, id}]
+	r := s.Row(Ref{KindSlot, id})
 	if r.Slot == nil {
 		return Slot{}, 0
 	}

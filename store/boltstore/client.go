@@ -98,11 +98,12 @@ func (c *Client) isClosed() bool {
 
 // Load implements idem.Store.
 func (c *Client) Load(ctx context.Context, refs ...idem.Ref) (idem.Snapshot, error) {
-	var b snapshotBody
-	if _, err := c.unary(ctx, methodLoad, refs, &b); err != nil {
+	var s idem.Snapshot
+	if _, err := c.unary(ctx, methodLoad, refs, &s); err != nil {
 		return idem.Snapshot{}, err
 	}
-	return b.in(), nil
+	versions(s)
+	return s, nil
 }
 
 // Commit implements idem.Store.

@@ -207,8 +207,7 @@ func (p *peer) unaryCall(q call) (any, error) {
 		if err := codec.Unmarshal(q.Body, &refs); err != nil {
 			return nil, err
 		}
-		snap, err := s.Load(p.ctx, refs...)
-		return snapshotOut(snap), err
+		return s.Load(p.ctx, refs...)
 	case methodCommit:
 		var c idem.Change
 		if err := codec.Unmarshal(q.Body, &c); err != nil {

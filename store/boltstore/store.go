@@ -141,7 +141,7 @@ func (s *Store) Load(ctx context.Context, refs ...idem.Ref) (idem.Snapshot, erro
 	if err := s.ready(ctx); err != nil {
 		return idem.Snapshot{}, err
 	}
-	snap := idem.Snapshot{Rows: make(map[idem.Ref]idem.Row, len(refs))}
+	snap := idem.Snapshot{Rows: make([]idem.Row, 0, len(refs))}
 	err := s.read(func(tx *bbolt.Tx) error {
 		snap.Now = s.clock.Now()
 		for _, ref := range refs {
@@ -159,7 +159,7 @@ func (s *Store) Load(ctx context.Context, refs ...idem.Ref) (idem.Snapshot, erro
 			if row.Operation != nil {
 				s.leases.Overlay(ref.ID, row.Operation)
 			}
-			snap.Rows[ref] = row
+			snap.Rows = append(snap.Rows, row)
 		}
 		return nil
 	})

@@ -67,35 +67,20 @@ type watchBody struct {
 	After idem.Version `cbor:"2,keyasint,omitempty"`
 }
 
-// snapshotBody is a Snapshot with its rows as a list.
-type snapshotBody struct {
-	Now  idem.Instant `cbor:"1,keyasint"`
-	Rows []idem.Row   `cbor:"2,keyasint,omitempty"`
-}
-
 // pageBody is a Page and the versions that its records do not encode.
 type pageBody struct {
 	Page     idem.Page      `cbor:"1,keyasint"`
 	Versions []idem.Version `cbor:"2,keyasint,omitempty"`
 }
 
-func snapshotOut(s idem.Snapshot) snapshotBody {
-	b := snapshotBody{Now: s.Now, Rows: make([]idem.Row, 0, len(s.Rows))}
-	for _, r := range s.Rows {
-		b.Rows = append(b.Rows, r)
-	}
-	return b
-}
-
-func (b *snapshotBody) in() idem.Snapshot {
-	s := idem.Snapshot{Now: b.Now, Rows: make(map[idem.Ref]idem.Row, len(b.Rows))}
-	for _, r := range b.Rows {
-		if r.Operation != nil {
+// versions gives the records of a snapshot the versions of their rows, which
+// they do not encode.
+func versions(s idem.Snapshot) {
+	for i := range s.Rows {
+		if r := &s.Rows[i]; r.Operation != nil {
 			r.Operation.Version = r.Version
 		}
-		s.Rows[r.Ref] = r
 	}
-	return s
 }
 
 func pageOut(p idem.Page) pageBody {

@@ -68,7 +68,7 @@ func (s *Store) Load(ctx context.Context, refs ...idem.Ref) (idem.Snapshot, erro
 		return idem.Snapshot{}, err
 	}
 	defer s.mu.Unlock()
-	snap := idem.Snapshot{Now: s.clock.Now(), Rows: make(map[idem.Ref]idem.Row, len(refs))}
+	snap := idem.Snapshot{Now: s.clock.Now(), Rows: make([]idem.Row, 0, len(refs))}
 	for _, ref := range refs {
 		b := s.rows[ref]
 		if b == nil {
@@ -81,7 +81,7 @@ func (s *Store) Load(ctx context.Context, refs ...idem.Ref) (idem.Snapshot, erro
 		if row.Operation != nil {
 			s.leases.Overlay(ref.ID, row.Operation)
 		}
-		snap.Rows[ref] = row
+		snap.Rows = append(snap.Rows, row)
 	}
 	return snap, nil
 }

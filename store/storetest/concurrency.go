@@ -100,8 +100,8 @@ func raceMarks(t *testing.T, k kit) {
 		}
 	})
 	snap := k.mustLoad(ref(idem.KindDelivery, 1), ref(idem.KindAlias, 1))
-	k.equal(snap.Rows[ref(idem.KindDelivery, 1)].Delivered, &idem.Delivered{Upto: racers})
-	if v := snap.Rows[ref(idem.KindAlias, 1)].Version; v != 1 {
+	k.equal(snap.Row(ref(idem.KindDelivery, 1)).Delivered, &idem.Delivered{Upto: racers})
+	if v := snap.Row(ref(idem.KindAlias, 1)).Version; v != 1 {
 		t.Fatalf("the alias was put %d times", v)
 	}
 }

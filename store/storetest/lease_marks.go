@@ -91,7 +91,7 @@ func (s suite) lease(t *testing.T) {
 		},
 		"a mark on nothing": func(t *testing.T, k kit) {
 			k.mustCommit(extend(mine, 5))
-			k.equal(k.mustLoad(op(num(1))).Rows, map[idem.Ref]idem.Row{})
+			k.equal(len(k.mustLoad(op(num(1))).Rows), 0)
 		},
 		"a mark in the change that claims": func(t *testing.T, k kit) {
 			end := k.mustClock().Add(time.Hour)
@@ -111,7 +111,7 @@ func deliver(d idem.Delivered) idem.Change {
 
 func (s suite) marks(t *testing.T) {
 	delivered := func(k kit) *idem.Delivered {
-		return k.mustLoad(ref(idem.KindDelivery, 1)).Rows[ref(idem.KindDelivery, 1)].Delivered
+		return k.mustLoad(ref(idem.KindDelivery, 1)).Row(ref(idem.KindDelivery, 1)).Delivered
 	}
 	s.each(t, map[string]func(*testing.T, kit){
 		"deliveries are a union": func(t *testing.T, k kit) {
@@ -128,7 +128,7 @@ func (s suite) marks(t *testing.T) {
 			for n := 1; n <= 2; n++ {
 				k.mustCommit(idem.Change{Marks: []idem.Mark{{Ref: alias, Alias: &idem.Alias{Operation: num(n)}}}})
 			}
-			k.equal(k.mustLoad(alias).Rows[alias], idem.Row{Ref: alias, Version: 1, Alias: &idem.Alias{Operation: num(1)}})
+			k.equal(k.mustLoad(alias).Row(alias), idem.Row{Ref: alias, Version: 1, Alias: &idem.Alias{Operation: num(1)}})
 		},
 		"marks come after puts": func(t *testing.T, k kit) {
 			c := deliver(idem.Delivered{Extra: []uint64{4}})
@@ -139,7 +139,7 @@ func (s suite) marks(t *testing.T) {
 			c = puts(idem.Row{Ref: alias, Alias: &idem.Alias{Operation: num(1)}})
 			c.Marks = []idem.Mark{{Ref: alias, Alias: &idem.Alias{Operation: num(2)}}}
 			k.mustCommit(c)
-			k.equal(k.mustLoad(alias).Rows[alias].Alias, &idem.Alias{Operation: num(1)})
+			k.equal(k.mustLoad(alias).Row(alias).Alias, &idem.Alias{Operation: num(1)})
 		},
 	})
 }

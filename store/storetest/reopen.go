@@ -25,7 +25,7 @@ func (s suite) reopen(t *testing.T) {
 			}
 			k.store = k.sub.Reopen(t)
 			for _, r := range rows() {
-				if got := k.mustLoad(r.Ref).Rows[r.Ref]; got.Version != 1 {
+				if got := k.mustLoad(r.Ref).Row(r.Ref); got.Version != 1 {
 					t.Errorf("row of kind %d is at version %d", r.Ref.Kind, got.Version)
 				}
 			}
