@@ -231,7 +231,7 @@ func (f *flight) free() {
 		f.g.observe(Observation{What: "unrecorded", Op: f.op, Err: err})
 	}
 	crash.At("timeout-recorded")
-	close(f.freed)
+	f.freeing.Do(func() { close(f.freed) })
 }
 
 // record writes the outcome down, on a context that nobody's leaving reaches.

@@ -1,6 +1,7 @@
 package idem_test
 
 import (
+	"context"
 	"sync"
 	"testing"
 	"time"
@@ -71,6 +72,25 @@ func TestTakeover(t *testing.T) {
 		time.Sleep(4 * time.Minute)
 		wantCode(t, h.ask(g2, step("s1")), idem.CodeInProgress)
 		time.Sleep(2 * time.Minute)
+		h.wantState(a.Op, idem.StateCommitted)
+	})
+	timed(t, "one that was renewed since the look is not taken", func(t *testing.T, h *house) {
+		h.reconcile(time.Second)
+		h.acts(slowly(20 * time.Second))
+		a := h.leave(h.guard(), step("s1"), time.Second)
+		g2 := h.guard()
+		h.last.stale = func(s idem.Snapshot) {
+			if r := s.Operation(a.Op); r != nil && r.State == idem.StateStarted {
+				r.Lease.End = s.Now
+			}
+		}
+		h.leave(g2, step("s1"), 0)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		go func() { _ = g2.Recover(ctx, "default", []string{"tickets"}) }()
+		time.Sleep(2 * time.Second)
+		h.wantState(a.Op, idem.StateStarted)
+		time.Sleep(time.Minute)
 		h.wantState(a.Op, idem.StateCommitted)
 	})
 	timed(t, "a dead owner's is over at once", func(t *testing.T, h *house) {

@@ -105,6 +105,21 @@ func TestClaimOfUnknownFate(t *testing.T) {
 			h.wantDispatches(1)
 		})
 	}
+	timed(t, "not applied, and another was faster", func(t *testing.T, h *house) {
+		h.acts(slowly(10 * time.Second))
+		g2 := h.guard()
+		g1 := h.guard()
+		way := h.last
+		way.judge = func(idem.Change, func() (idem.Stamp, error)) (idem.Stamp, error, bool) {
+			way.mu.Lock()
+			way.judge = nil
+			way.mu.Unlock()
+			h.leave(g2, step("s1"), time.Second)
+			return idem.Stamp{}, idem.ErrCommitUnknown, true
+		}
+		wantCode(t, h.ask(g1, step("s1")), idem.CodeInProgress)
+		h.wantDispatches(1)
+	})
 	timed(t, "applied, and the ledger cannot be read at once", func(t *testing.T, h *house) {
 		g := h.guard()
 		h.last.judge = func(c idem.Change, commit func() (idem.Stamp, error)) (idem.Stamp, error, bool) {

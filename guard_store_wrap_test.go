@@ -22,6 +22,7 @@ type process struct {
 	broken  error                                                                            // of every commit
 	judge   func(c idem.Change, commit func() (idem.Stamp, error)) (idem.Stamp, error, bool) // true: it decided
 	loading error
+	stale   func(idem.Snapshot) // makes a look older than it is; set before use
 }
 
 var errCrashed = errors.New("the process has crashed")
@@ -60,7 +61,11 @@ func (p *process) Load(ctx context.Context, refs ...idem.Ref) (idem.Snapshot, er
 	if err != nil {
 		return idem.Snapshot{}, err
 	}
-	return p.Store.Load(ctx, refs...)
+	s, err := p.Store.Load(ctx, refs...)
+	if p.stale != nil {
+		p.stale(s)
+	}
+	return s, err
 }
 
 // puts finds the operation that a change puts; nil: none.

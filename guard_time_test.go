@@ -44,6 +44,20 @@ func TestTimeoutThenLateSuccess(t *testing.T) {
 		h.acts(slowly(2 * time.Second))
 		wantResult(t, h.ask(h.guard(), step("s1")), first, false)
 	})
+	timed(t, "an attempt that gives up its asker, twice", func(t *testing.T, h *house) {
+		h.acts(func(w *world, d idem.Dispatch) idem.Outcome {
+			id := w.apply(d)
+			d.Free()
+			d.Free()
+			time.Sleep(time.Minute)
+			return answered(id)
+		})
+		g := h.guard()
+		wantCode(t, h.ask(g, step("s1")), idem.CodeNeedsReview)
+		time.Sleep(time.Minute)
+		wantResult(t, h.ask(g, step("s1")), first, true)
+		h.wantDispatches(1)
+	})
 	timed(t, "the caller is freed though the ledger cannot be written", func(t *testing.T, h *house) {
 		h.rules.Timeout = time.Second
 		h.acts(slowly(time.Minute))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"time"
 
 	idem "github.com/mcp-idem/mcp-idem"
 )
@@ -102,12 +103,16 @@ func TestDecisions(t *testing.T) {
 		}
 	})
 	timed(t, "a grant outlives the failure it waits behind", func(t *testing.T, h *house) {
-		h.reconcile(1000)
+		h.reconcile(5 * time.Second)
 		h.acts(ends(idem.Outcome{Class: idem.ClassReported, Result: []byte("no"), Kind: idem.ResultValue}), applies)
 		g := h.guard()
 		op := h.ask(g, step("s1")).Op
 		h.decide(op, idem.VerbGrantRetry)
 		h.recovers(g, "tickets")
+		time.Sleep(7 * time.Second)
+		if r := h.wantState(op, idem.StateFailedFinal); r.Absence != idem.AbsenceProven {
+			t.Errorf("absence %s", r.Absence)
+		}
 		wantResult(t, h.ask(g, step("s1")), first, false)
 	})
 	timed(t, "an occurrence that was granted is met again", func(t *testing.T, h *house) {

@@ -43,9 +43,8 @@ func TestRecoverer(t *testing.T) {
 	})
 	timed(t, "a living owner gets its lease in full at a takeover", func(t *testing.T, h *house) {
 		h.reconcile(time.Second)
-		wake := func() {}
 		g1 := h.guard()
-		wake = h.stall(true)
+		wake := h.stall(true)
 		a := h.leave(g1, step("s1"), time.Second)
 		time.Sleep(25 * time.Second)
 		h.recovers(h.guard(), "tickets")
