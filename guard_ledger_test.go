@@ -118,6 +118,7 @@ func TestClaimOfUnknownFate(t *testing.T) {
 			return idem.Stamp{}, idem.ErrCommitUnknown, true
 		}
 		wantCode(t, h.ask(g1, step("s1")), idem.CodeInProgress)
+		time.Sleep(time.Minute)
 		h.wantDispatches(1)
 	})
 	timed(t, "applied, and the ledger cannot be read at once", func(t *testing.T, h *house) {
