@@ -54,7 +54,7 @@ func TestTimeoutThenLateSuccess(t *testing.T) {
 		})
 		g := h.guard()
 		wantCode(t, h.ask(g, step("s1")), idem.CodeNeedsReview)
-		time.Sleep(time.Minute)
+		time.Sleep(2 * time.Minute)
 		wantResult(t, h.ask(g, step("s1")), first, true)
 		h.wantDispatches(1)
 	})
