@@ -283,11 +283,11 @@ func (f *flight) write(first bool) error {
 }
 
 // unrecorded is the answer while the effect's outcome waits to be written down.
-func (f *flight) unrecorded(q *question) (Answer, bool) {
+func (f *flight) unrecorded() (Answer, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	said := f.outcome.Class == ClassSuccess || (f.outcome.Result != nil && f.outcome.Class != ClassAmbiguous)
-	if !f.lost || !said || f.claimed.Hash != q.hash {
+	if !f.lost || !said {
 		return Answer{}, false
 	}
 	return Answer{Record: f.claimed, Op: f.op, Result: f.outcome.Result, Kind: f.outcome.Kind, NotRecorded: true}, true
@@ -299,7 +299,7 @@ func (w *asker) await(ctx context.Context, f *flight, v verdict) (Answer, bool) 
 	began := time.Now()
 	select {
 	case <-f.done:
-		if a, ok := f.unrecorded(w.q); ok {
+		if a, ok := f.unrecorded(); ok {
 			return a, true
 		}
 		if f.outcome.Class == ClassInterim {

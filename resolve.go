@@ -1,6 +1,7 @@
 package idem
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"slices"
@@ -15,7 +16,8 @@ type question struct {
 	rules       Rules
 	scope       Scope
 	source      KeySource
-	hash        Hash
+	hash        Hash // see hashed
+	hashed      bool
 	business    string
 	incarnation string
 	nonce       string   // of an ask that is its own operation
@@ -28,8 +30,8 @@ type question struct {
 	delivery ID   // of the slot, in this run
 }
 
-// newQuestion derives all that the arguments and the host say. Its errors are
-// INVALID_ARGUMENTS.
+// newQuestion derives what the arguments and the host say of the identity. Its
+// errors are INVALID_ARGUMENTS.
 func newQuestion(ask Ask, rules Rules, incarnation string, nonce func() string) (*question, *Error) {
 	q := &question{ask: ask, rules: rules, incarnation: incarnation,
 		scope: Scope{Tenant: ask.Tenant, Tool: ask.Tool, Operation: rules.Operation}}
@@ -39,27 +41,17 @@ func newQuestion(ask Ask, rules Rules, incarnation string, nonce func() string) 
 	if err := checkKey("idempotency key", ask.Generic); err != nil {
 		return nil, err
 	}
-	sel := Selection{Except: rules.Ignore}
-	if rules.Fills != nil {
-		sel.Except = append(slices.Clone(rules.Ignore), rules.Fills)
-		if _, ok, err := Find(ask.Args, rules.Fills); err == nil && ok {
-			q.replaced = []string{"." + strings.Join(rules.Fills, ".")}
-		}
-	}
 	if rules.Key != nil {
-		sel.Only = rules.Bind
-	}
-	var err error
-	if q.hash, err = HashRequest(q.scope, ask.Args, sel); err != nil {
-		return nil, invalidArguments(err)
-	}
-	if rules.Key != nil {
+		var err error
 		if q.business, err = rules.Key(ask.Args); err != nil {
 			return nil, invalidArguments(err)
 		}
 	}
 	switch q.source = q.sourceOf(); q.source {
 	case SourceOccurrence:
+		if err := q.digest(); err != nil {
+			return nil, err
+		}
 		q.twins()
 		return q, nil
 	case SourceNone:
@@ -67,6 +59,41 @@ func newQuestion(ask Ask, rules Rules, incarnation string, nonce func() string) 
 	}
 	q.op = q.operation(1)
 	return q, nil
+}
+
+// digest hashes the request, once.
+func (q *question) digest() *Error {
+	if q.hashed {
+		return nil
+	}
+	sel := Selection{Except: q.rules.Ignore}
+	if q.rules.Fills != nil {
+		sel.Except = append(slices.Clone(q.rules.Ignore), q.rules.Fills)
+		if _, ok, err := Find(q.ask.Args, q.rules.Fills); err == nil && ok {
+			q.replaced = []string{"." + strings.Join(q.rules.Fills, ".")}
+		}
+	}
+	if q.rules.Key != nil {
+		sel.Only = q.rules.Bind
+	}
+	h, err := HashRequest(q.scope, q.ask.Args, sel)
+	if err != nil {
+		return invalidArguments(err)
+	}
+	q.hash, q.hashed = h, true
+	return nil
+}
+
+// same reports whether the record is of this request. The same bytes are the
+// same request without hashing them.
+func (q *question) same(r *Record) (bool, *Error) {
+	if !r.Expired && bytes.Equal(r.Args, q.ask.Args) {
+		return true, nil
+	}
+	if err := q.digest(); err != nil {
+		return false, err
+	}
+	return r.Hash == q.hash, nil
 }
 
 // twins derives what the ask has in common with others of its task. A named ask
@@ -227,10 +254,13 @@ func (r *resolver) business() verdict {
 	}
 	rec := r.s.Operation(op)
 	if rec == nil {
+		if err := q.digest(); err != nil {
+			return verdict{refuse: err}
+		}
 		return r.fresh(op, generation, 0)
 	}
-	if rec.Hash == q.hash {
-		return verdict{op: op, record: rec}
+	if same, err := q.same(rec); err != nil || same {
+		return verdict{op: op, record: rec, refuse: err}
 	}
 	replaceable := rec.State == StateFailedFinal && rec.Absence == AbsenceProven || rec.Granted
 	if !replaceable || rec.Expired {
@@ -259,10 +289,14 @@ func (r *resolver) named() verdict {
 		return r.wants()
 	}
 	if rec := r.s.Operation(op); rec != nil {
-		if rec.Hash != q.hash {
+		same, err := q.same(rec)
+		if err == nil && !same {
 			return r.mismatch(op, rec)
 		}
-		return verdict{op: op, record: rec}
+		return verdict{op: op, record: rec, refuse: err}
+	}
+	if err := q.digest(); err != nil {
+		return verdict{refuse: err}
 	}
 	if q.twins(); q.slot != (ID{}) {
 		if r.need(Ref{KindSlot, q.slot}) {
