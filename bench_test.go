@@ -86,7 +86,7 @@ func noop(context.Context, idem.Dispatch) idem.Outcome {
 }
 
 func benchAsk(i int) idem.Ask {
-	return idem.Ask{Tenant: "default", Tool: "tickets/create", Args: benchArgs, Task: "t", Step: fmt.Sprint("s", i)}
+	return idem.Ask{Tenant: "default", Tool: "tickets/create", Args: benchArgs, Task: fmt.Sprint("t", i%64), Step: fmt.Sprint("s", i)}
 }
 
 func mustDo(b *testing.B, g *idem.Guard, a idem.Ask) {

@@ -32,9 +32,7 @@ func (g *Guard) commitMarks(marks []Mark) error {
 // becomes unsettled again joins its twins.
 func (g *Guard) put(ctx context.Context, op ID, old, rec *Record, needs ...Need) error {
 	c := Change{Needs: append([]Need{{Ref: opRef(op), Version: old.Version}}, needs...), Puts: []Row{{Ref: opRef(op), Operation: rec}}}
-	if err := rejoin(ctx, g.cfg.Store, &c, old, rec); err != nil {
-		return err
-	}
+	rejoin(&c, old, rec)
 	_, err := g.commit(ctx, c)
 	if err == nil {
 		rec.Version = old.Version + 1

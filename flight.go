@@ -92,9 +92,10 @@ func (w *asker) take(ctx context.Context, v verdict) (*flight, Answer, bool) {
 	}
 	c := Change{Puts: []Row{{Ref: opRef(v.op), Operation: rec}}}
 	if v.begin != nil {
-		c.Needs, c.Puts = v.begin.needs, append(c.Puts, v.begin.puts...)
+		c.Needs, c.Puts, c.Marks = v.begin.needs, append(c.Puts, v.begin.puts...), v.begin.marks
 	} else {
 		c.Needs = []Need{{Ref: opRef(v.op), Version: v.record.Version}}
+		rejoin(&c, v.record, rec)
 	}
 	// The claim is made whole even when the asker leaves meanwhile.
 	cctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout)

@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 )
 
@@ -125,30 +124,15 @@ func (o Operator) terms(r *Record) Terms {
 func (o Operator) put(ctx context.Context, c Change, old, rec *Record) error {
 	c.Needs = append(c.Needs, Need{Ref: opRef(old.Op), Version: old.Version})
 	c.Puts = append(c.Puts, Row{Ref: opRef(old.Op), Operation: rec})
-	if err := rejoin(ctx, o.Store, &c, old, rec); err != nil {
-		return err
-	}
+	rejoin(&c, old, rec)
 	_, _ = rand.Read(c.ID[:])
 	_, err := o.Store.Commit(ctx, c)
 	return err
 }
 
 // rejoin adds an operation that becomes unsettled again to its twins.
-func rejoin(ctx context.Context, st Store, c *Change, old, rec *Record) error {
-	if rec.Slot == (ID{}) || unsettled(old) || !unsettled(rec) {
-		return nil
+func rejoin(c *Change, old, rec *Record) {
+	if rec.Slot != (ID{}) && !unsettled(old) && unsettled(rec) {
+		c.Marks = append(c.Marks, Mark{Ref: Ref{KindSlot, rec.Slot}, Twin: rec.Op})
 	}
-	ref := Ref{KindSlot, rec.Slot}
-	s, err := st.Load(ctx, ref)
-	if err != nil {
-		return err
-	}
-	slot, version := s.Slot(rec.Slot)
-	if slices.Contains(slot.Open, rec.Op) {
-		return nil
-	}
-	slot.Open = append(slices.Clone(slot.Open), rec.Op)
-	c.Needs = append(c.Needs, Need{Ref: ref, Version: version})
-	c.Puts = append(c.Puts, Row{Ref: ref, Slot: &slot})
-	return nil
 }

@@ -195,6 +195,7 @@ type verdict struct {
 type begin struct {
 	needs []Need
 	puts  []Row
+	marks []Mark
 }
 
 // resolve finds out which operation an ask means. It is pure: rows that it
@@ -413,7 +414,7 @@ func (r *resolver) mismatch(op ID, rec *Record) verdict {
 		Text: "This key belongs to a request with other arguments. Nothing was sent. One key stands for one request: keep the arguments of the first one."}}
 }
 
-// openLimit is how many twins a slot lists before the settled ones are dropped.
+// openLimit is after how many more twins of a slot the settled ones are dropped.
 const openLimit = 16
 
 // fresh is a new operation and what its first claim writes.
@@ -426,31 +427,35 @@ func (r *resolver) fresh(op ID, generation uint32, n uint64) verdict {
 		rec.Occurrence, rec.Key = n, strconv.FormatUint(n, 10)
 	}
 	b := &begin{needs: []Need{{Ref: opRef(op)}}}
-	if q.slot != (ID{}) {
-		slot, version := r.s.Slot(q.slot)
-		if len(slot.Open) >= openLimit {
-			for _, id := range slot.Open {
-				r.need(opRef(id))
-			}
-			if len(r.want) > 0 {
-				return r.wants()
-			}
+	if q.slot == (ID{}) {
+		return verdict{op: op, record: rec, begin: b}
+	}
+	ref := Ref{KindSlot, q.slot}
+	slot, version := r.s.Slot(q.slot)
+	full := len(slot.Open) > 0 && len(slot.Open)%openLimit == 0
+	if full {
+		for _, id := range slot.Open {
+			r.need(opRef(id))
 		}
+		if len(r.want) > 0 {
+			return r.wants()
+		}
+	}
+	if n == 0 && !full { // named asks do not race each other for the slot
+		b.marks = []Mark{{Ref: ref, Twin: op}}
+	} else {
 		slot.Open = slices.DeleteFunc(slices.Clone(slot.Open), func(id ID) bool {
-			if !slices.Contains(r.have, opRef(id)) {
-				return false
-			}
 			twin := r.s.Operation(id)
-			return twin == nil || !unsettled(twin)
+			return slices.Contains(r.have, opRef(id)) && (twin == nil || !unsettled(twin))
 		})
 		slot.Open = append(slot.Open, op)
 		slot.N = max(slot.N, n)
-		b.needs = append(b.needs, Need{Ref: Ref{KindSlot, q.slot}, Version: version})
-		b.puts = append(b.puts, Row{Ref: Ref{KindSlot, q.slot}, Slot: &slot})
-		rec.Aliases = q.aliases
-		for _, a := range q.aliases {
-			b.puts = append(b.puts, Row{Ref: Ref{KindAlias, a}, Alias: &Alias{Operation: op}})
-		}
+		b.needs = append(b.needs, Need{Ref: ref, Version: version})
+		b.puts = []Row{{Ref: ref, Slot: &slot}}
+	}
+	rec.Aliases = q.aliases
+	for _, a := range q.aliases {
+		b.puts = append(b.puts, Row{Ref: Ref{KindAlias, a}, Alias: &Alias{Operation: op}})
 	}
 	return verdict{op: op, record: rec, begin: b}
 }

@@ -99,13 +99,14 @@ const (
 )
 
 // Mark is a monotone note: it never conflicts and merging it twice changes
-// nothing. Exactly one of the pointers, or LeaseEnd, is set.
+// nothing. Exactly one of the pointers, LeaseEnd or Twin is set.
 type Mark struct {
 	Ref       Ref        `cbor:"1,keyasint"`
 	Delivered *Delivered `cbor:"2,keyasint,omitempty"` // KindDelivery: union
 	Alias     *Alias     `cbor:"3,keyasint,omitempty"` // KindAlias: put if absent
 	LeaseEnd  Instant    `cbor:"4,keyasint,omitempty"` // KindOperation: maximum; a store may keep it in memory while its holder lives
 	Token     Token      `cbor:"5,keyasint,omitempty"` // with LeaseEnd: only for this claim
+	Twin      ID         `cbor:"6,keyasint,omitempty"` // KindSlot: joins Slot.Open
 }
 
 // Stamp says when a Change was applied, on the ledger's clock.

@@ -2,6 +2,7 @@ package core
 
 import (
 	"fmt"
+	"slices"
 
 	idem "github.com/mcp-idem/mcp-idem"
 	"github.com/mcp-idem/mcp-idem/internal/codec"
@@ -169,6 +170,15 @@ func (p *Plan) mark(tx Tx, m *idem.Mark) error {
 			return nil
 		}
 		next.Alias = m.Alias
+	case m.Twin != (idem.ID{}):
+		next.Slot = &idem.Slot{}
+		if have != nil {
+			if slices.Contains(have.Slot.Open, m.Twin) {
+				return nil
+			}
+			*next.Slot = *have.Slot
+		}
+		next.Slot.Open = append(slices.Clip(next.Slot.Open), m.Twin)
 	case m.Delivered != nil:
 		next.Delivered = &idem.Delivered{}
 		if have != nil {

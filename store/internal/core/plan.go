@@ -93,6 +93,9 @@ func checkMark(m *idem.Mark) error {
 	if m.LeaseEnd != 0 {
 		n++
 	}
+	if m.Twin != (idem.ID{}) {
+		n, want = n+1, idem.KindSlot
+	}
 	if n != 1 || m.Ref.Kind != want {
 		return fmt.Errorf("mark on row %d/%s: the kind and the content do not agree", m.Ref.Kind, m.Ref.ID)
 	}
