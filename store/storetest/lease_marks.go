@@ -130,6 +130,17 @@ func (s suite) marks(t *testing.T) {
 			}
 			k.equal(k.mustLoad(alias).Row(alias), idem.Row{Ref: alias, Version: 1, Alias: &idem.Alias{Operation: num(1)}})
 		},
+		"twins are a union, and whoever saw the slot before conflicts": func(t *testing.T, k kit) {
+			slot := ref(idem.KindSlot, 1)
+			join := func(n int) idem.Change { return idem.Change{Marks: []idem.Mark{{Ref: slot, Twin: num(n)}}} }
+			k.mustCommit(join(1))
+			k.mustCommit(puts(idem.Row{Ref: slot, Slot: &idem.Slot{N: 7, Open: []idem.ID{num(1)}}}))
+			k.mustCommit(join(2))
+			k.mustCommit(join(1))
+			want := idem.Row{Ref: slot, Version: 3, Slot: &idem.Slot{N: 7, Open: []idem.ID{num(1), num(2)}}}
+			k.equal(k.mustLoad(slot).Row(slot), want)
+			k.mustConflict(idem.Change{Needs: []idem.Need{{Ref: slot, Version: 2}}}, "version")
+		},
 		"marks come after puts": func(t *testing.T, k kit) {
 			c := deliver(idem.Delivered{Extra: []uint64{4}})
 			c.Puts = []idem.Row{{Ref: ref(idem.KindDelivery, 1), Delivered: &idem.Delivered{Upto: 2}}}
