@@ -124,7 +124,9 @@
 // # What is not promised
 //
 // A tool that repeats its effect by itself, below one dispatch, is not seen
-// here. A baseline compares what is there before and after: an equal effect
-// that somebody else makes in between looks like ours. What a process leaves to
+// here. A baseline compares what is there before and after: an equal effect that
+// somebody else makes in between looks like ours; only that of an operation with
+// the same request in the same task is told apart, and where it cannot be, a
+// person is called. What a process leaves to
 // others outside its group outlives the group's end, and settle has to cover it.
 package idem

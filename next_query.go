@@ -40,6 +40,12 @@ type QueryEnded struct {
 	IDs    []string
 	Result []byte
 	Failed string // not empty: the outside could not be asked
+
+	// With a baseline, what is new may be another operation's of the same
+	// request: Taken are ids that such operations are known to have, and Rivals
+	// counts those that may have had their effect since and name none.
+	Taken  []string
+	Rivals int
 }
 
 func (e QueryEnded) apply(r *Record) error {
@@ -56,16 +62,21 @@ func (e QueryEnded) apply(r *Record) error {
 	}
 	ids := slices.Clone(e.IDs)
 	if e.Baseline {
-		ids = slices.DeleteFunc(ids, func(id string) bool { return slices.Contains(r.Reconcile.Baseline, id) })
+		ids = slices.DeleteFunc(ids, func(id string) bool {
+			return slices.Contains(r.Reconcile.Baseline, id) || slices.Contains(e.Taken, id)
+		})
 	}
-	switch len(ids) {
-	case 0:
+	switch n := len(ids); {
+	case n == 0:
 		e.absent(r)
-	case 1:
+	case n <= e.Rivals:
+		r.Reconcile.Text = "what was found may be the effect of another operation with the same arguments"
+		e.later(r)
+	case n == e.Rivals+1:
 		e.found(r, ids[0])
 	default:
-		r.Text = fmt.Sprintf("the query found %d matches", len(ids))
-		r.duplicate(len(ids)-1, ReasonSeveralMatches)
+		r.Text = fmt.Sprintf("the query found %d matches", n)
+		r.duplicate(n-e.Rivals-1, ReasonSeveralMatches)
 	}
 	return nil
 }

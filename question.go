@@ -181,4 +181,3 @@ func (r *Record) twin(n uint64) ID { return occurrenceID(r.Scope, r.Incarnation,
 func occurrenceID(s Scope, incarnation, task string, h Hash, n uint64) ID {
 	return OperationID(s, SourceOccurrence, incarnation, 1, task, string(h[:]), strconv.FormatUint(n, 10))
 }
-

@@ -102,16 +102,80 @@ func (g *Guard) reconcile(ctx context.Context, op ID) error {
 	defer cancel()
 	_, err = g.change(wctx, op, r, func(r *Record, now Instant) (Event, []Need) {
 		ev := QueryEnded{When: When{now}, Terms: g.terms(r, rules, 0), Token: token, Began: began, IDs: f.IDs, Result: f.Result}
+		var needs []Need
+		if qerr == nil && ev.Baseline {
+			ev.Taken, ev.Rivals, needs, qerr = g.rivals(wctx, r, ev.Settle)
+		}
 		if qerr != nil {
 			ev.Failed = qerr.Error()
 		}
-		return ev, nil
+		return ev, needs
 	})
 	crash.At("query-recorded")
 	if errors.As(err, new(*TransitionError)) { // settled meanwhile
 		return nil
 	}
 	return err
+}
+
+// rivals are the other operations of the same request in the same task whose
+// effects a baseline cannot tell from r's: the ids that some are known to have,
+// and how many may have had one since r was claimed. The needs hold both true
+// until the commit.
+func (g *Guard) rivals(ctx context.Context, r *Record, settle time.Duration) (taken []string, n int, needs []Need, err error) {
+	if r.Slot == (ID{}) {
+		return nil, 0, nil, nil
+	}
+	s, err := g.cfg.Store.Load(ctx, Ref{KindSlot, r.Slot})
+	if err != nil {
+		return nil, 0, nil, err
+	}
+	slot, _ := s.Slot(r.Slot)
+	var refs []Ref
+	for _, id := range slot.Open {
+		if id != r.Op {
+			refs = append(refs, opRef(id))
+		}
+	}
+	if s, err = g.cfg.Store.Load(ctx, refs...); err != nil {
+		return nil, 0, nil, err
+	}
+	for _, ref := range refs {
+		t := s.Operation(ref.ID)
+		if t == nil {
+			continue
+		}
+		needs = append(needs, Need{Ref: ref, Version: t.Version})
+		switch {
+		case t.ExternalID != "":
+			taken = append(taken, t.ExternalID)
+		case t.mayActSince(r.claimedAt(), settle):
+			n++
+		}
+	}
+	return taken, n, needs, nil
+}
+
+// claimedAt is when the first attempt that may have applied was claimed.
+func (r *Record) claimedAt() Instant {
+	for i := range r.Attempts {
+		if r.Attempts[i].MayApplied {
+			return r.Attempts[i].Start
+		}
+	}
+	return r.StartedAt
+}
+
+// mayActSince reports whether an effect of the operation may have come after a
+// moment.
+func (r *Record) mayActSince(at Instant, settle time.Duration) bool {
+	for i := range r.Attempts {
+		a := &r.Attempts[i]
+		if (a.MayApplied || a.Class == ClassSuccess) && (a.End == 0 || a.End.Add(settle) > at) {
+			return true
+		}
+	}
+	return false
 }
 
 // abandoned reports whether the reconciler that holds the lease has died.
