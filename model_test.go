@@ -143,7 +143,7 @@ func (m *model) person() {
 		case applied:
 			verb = idem.VerbCommitted
 		}
-		_, err := m.operator().Decide(context.Background(), idem.Decree{Op: r.Op, Verb: verb, Reason: "model", Saw: r.Version})
+		_, err := m.operator().Decide(context.Background(), idem.Command{Op: r.Op, Verb: verb, Reason: "model", Saw: r.Version})
 		if err == nil && verb == idem.VerbGrantRetry {
 			m.granted[r.Op]++
 		} else if err != nil && !errors.Is(err, idem.ErrStale) && !errors.As(err, new(*idem.TransitionError)) {

@@ -15,8 +15,8 @@ type Operator struct {
 	Policy Policy // nil, or a tool it does not know: defaults of this package
 }
 
-// Decree is one decision of a person.
-type Decree struct {
+// Command is one decision of a person.
+type Command struct {
 	ID         string  // carried out once; empty: a fresh one
 	Op         ID      // of the operation
 	Verb       string  // committed, not-applied, compensated or grant-retry
@@ -37,7 +37,7 @@ var (
 
 // Decide carries out a decision and returns the operation as it stands then.
 // The same command again changes nothing and returns the same.
-func (o Operator) Decide(ctx context.Context, c Decree) (*Record, error) {
+func (o Operator) Decide(ctx context.Context, c Command) (*Record, error) {
 	if c.Reason == "" {
 		return nil, errors.New("a decision needs a reason")
 	}
@@ -68,7 +68,7 @@ func (o Operator) Decide(ctx context.Context, c Decree) (*Record, error) {
 			return nil, err
 		}
 		change := Change{Needs: []Need{{Ref: row}},
-			Puts: []Row{{Ref: row, Command: &Command{Operation: c.Op, Verb: c.Verb, Version: r.Version + 1, At: s.Now}}}}
+			Puts: []Row{{Ref: row, Command: &CommandRow{Operation: c.Op, Verb: c.Verb, Version: r.Version + 1, At: s.Now}}}}
 		if err := o.put(ctx, change, r, next); err == nil {
 			next.Version = r.Version + 1
 			return next, nil
@@ -78,7 +78,7 @@ func (o Operator) Decide(ctx context.Context, c Decree) (*Record, error) {
 	}
 }
 
-func (o Operator) event(c Decree, r *Record, now Instant) Event {
+func (o Operator) event(c Command, r *Record, now Instant) Event {
 	d := Decision{Command: c.ID, Verb: c.Verb, Reason: c.Reason, Saw: c.Saw}
 	if c.Verb == VerbGrantRetry {
 		return Grant{When: When{now}, Decision: d}

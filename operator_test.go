@@ -16,7 +16,7 @@ func (h *house) operator() idem.Operator {
 // decide is a person's word.
 func (h *house) decide(op idem.ID, verb string) *idem.Record {
 	h.t.Helper()
-	r, err := h.operator().Decide(context.Background(), idem.Decree{Op: op, Verb: verb, Reason: "looked"})
+	r, err := h.operator().Decide(context.Background(), idem.Command{Op: op, Verb: verb, Reason: "looked"})
 	if err != nil {
 		h.t.Fatal(err)
 	}
@@ -32,7 +32,7 @@ func TestDecisions(t *testing.T) {
 	ctx := context.Background()
 	timed(t, "a reason is required", func(t *testing.T, h *house) {
 		_, op := review(h)
-		if _, err := h.operator().Decide(ctx, idem.Decree{Op: op, Verb: idem.VerbCommitted}); err == nil {
+		if _, err := h.operator().Decide(ctx, idem.Command{Op: op, Verb: idem.VerbCommitted}); err == nil {
 			t.Error("decided without a reason")
 		}
 		h.wantState(op, idem.StateNeedsReview)
@@ -40,7 +40,7 @@ func TestDecisions(t *testing.T) {
 	timed(t, "on the version that was seen", func(t *testing.T, h *house) {
 		_, op := review(h)
 		v := h.record(op).Version
-		d := idem.Decree{Op: op, Verb: idem.VerbCommitted, Reason: "r", Saw: v - 1}
+		d := idem.Command{Op: op, Verb: idem.VerbCommitted, Reason: "r", Saw: v - 1}
 		if _, err := h.operator().Decide(ctx, d); !errors.Is(err, idem.ErrStale) {
 			t.Errorf("err %v, want ErrStale", err)
 		}
@@ -51,7 +51,7 @@ func TestDecisions(t *testing.T) {
 	})
 	timed(t, "a command decides once", func(t *testing.T, h *house) {
 		_, op := review(h)
-		d := idem.Decree{ID: "c1", Op: op, Verb: idem.VerbCommitted, Reason: "r", ExternalID: "T-1", Result: []byte("person")}
+		d := idem.Command{ID: "c1", Op: op, Verb: idem.VerbCommitted, Reason: "r", ExternalID: "T-1", Result: []byte("person")}
 		a, err := h.operator().Decide(ctx, d)
 		if err != nil {
 			t.Fatal(err)
@@ -67,7 +67,7 @@ func TestDecisions(t *testing.T) {
 	})
 	timed(t, "committed: replays return what the person said", func(t *testing.T, h *house) {
 		g, op := review(h)
-		if _, err := h.operator().Decide(ctx, idem.Decree{Op: op, Verb: idem.VerbCommitted, Reason: "r", Result: []byte("person")}); err != nil {
+		if _, err := h.operator().Decide(ctx, idem.Command{Op: op, Verb: idem.VerbCommitted, Reason: "r", Result: []byte("person")}); err != nil {
 			t.Fatal(err)
 		}
 		wantResult(t, h.ask(g, step("s1")), "person", true)
@@ -128,10 +128,10 @@ func TestDecisions(t *testing.T) {
 	})
 	timed(t, "unknown operation, unknown verb", func(t *testing.T, h *house) {
 		_, op := review(h)
-		if _, err := h.operator().Decide(ctx, idem.Decree{Verb: idem.VerbCommitted, Reason: "r"}); !errors.Is(err, idem.ErrNoOperation) {
+		if _, err := h.operator().Decide(ctx, idem.Command{Verb: idem.VerbCommitted, Reason: "r"}); !errors.Is(err, idem.ErrNoOperation) {
 			t.Errorf("err %v", err)
 		}
-		if _, err := h.operator().Decide(ctx, idem.Decree{Op: op, Verb: "forget", Reason: "r"}); err == nil {
+		if _, err := h.operator().Decide(ctx, idem.Command{Op: op, Verb: "forget", Reason: "r"}); err == nil {
 			t.Error("decided to forget")
 		}
 	})

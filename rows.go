@@ -11,7 +11,7 @@ const (
 	KindSlot                      // Slot, by what makes twins
 	KindDelivery                  // Delivered, by slot and run
 	KindAlias                     // Alias, by slot and a client's call id
-	KindCommand                   // Command, by an operator's command id
+	KindCommand                   // CommandRow, by an operator's command id
 )
 
 // Kinds lists every kind of row.
@@ -27,14 +27,14 @@ type Ref struct {
 
 // Row is one durable row. Exactly the pointer that its Ref's kind names is set.
 type Row struct {
-	Ref       Ref        `cbor:"1,keyasint"`
-	Version   Version    `cbor:"2,keyasint,omitempty"` // set by the store on Load
-	Operation *Record    `cbor:"3,keyasint,omitempty"`
-	Key       *KeyRow    `cbor:"4,keyasint,omitempty"`
-	Slot      *Slot      `cbor:"5,keyasint,omitempty"`
-	Delivered *Delivered `cbor:"6,keyasint,omitempty"`
-	Alias     *Alias     `cbor:"7,keyasint,omitempty"`
-	Command   *Command   `cbor:"8,keyasint,omitempty"`
+	Ref       Ref         `cbor:"1,keyasint"`
+	Version   Version     `cbor:"2,keyasint,omitempty"` // set by the store on Load
+	Operation *Record     `cbor:"3,keyasint,omitempty"`
+	Key       *KeyRow     `cbor:"4,keyasint,omitempty"`
+	Slot      *Slot       `cbor:"5,keyasint,omitempty"`
+	Delivered *Delivered  `cbor:"6,keyasint,omitempty"`
+	Alias     *Alias      `cbor:"7,keyasint,omitempty"`
+	Command   *CommandRow `cbor:"8,keyasint,omitempty"`
 }
 
 // KeyRow points at the current generation of a business key.
@@ -55,9 +55,9 @@ type Alias struct {
 	Operation ID `cbor:"1,keyasint"`
 }
 
-// Command is an operator's decision that was carried out; the same command id
+// CommandRow is an operator's decision that was carried out; the same command id
 // decides once.
-type Command struct {
+type CommandRow struct {
 	Operation ID      `cbor:"1,keyasint"`
 	Verb      string  `cbor:"2,keyasint"`
 	Version   Version `cbor:"3,keyasint"` // of the operation after it

@@ -27,15 +27,7 @@ func (p *program) version() *cobra.Command {
 // onFile runs f on the path of the ledger of flags and configuration.
 func (p *program) onFile(f func(path string) error) func(*cobra.Command, []string) error {
 	return func(*cobra.Command, []string) error {
-		cfg, err := p.optionalConfig()
-		if err != nil {
-			return err
-		}
-		url := ""
-		if cfg != nil {
-			url = cfg.Ledger
-		}
-		path, err := p.ledgerPath(url)
+		_, path, err := p.place()
 		if err != nil {
 			return err
 		}

@@ -24,29 +24,36 @@ func (p *program) ops() *cobra.Command {
 	return ops
 }
 
-// withLedger runs f on the ledger; a command that finds none has nothing to do.
-func (p *program) withLedger(ctx context.Context, f func(ctx context.Context, l *opened) error) error {
+// place is the configuration of a command that can do without, and the path of
+// its ledger.
+func (p *program) place() (*loaded, string, error) {
 	cfg, err := p.optionalConfig()
 	if err != nil {
-		return err
+		return nil, "", err
 	}
 	url := ""
 	if cfg != nil {
 		url = cfg.Ledger
 	}
 	path, err := p.ledgerPath(url)
+	return cfg, path, err
+}
+
+// withLedger runs f on the ledger; a command that finds none has nothing to do.
+func (p *program) withLedger(ctx context.Context, f func(ctx context.Context, l *opened) error) error {
+	cfg, path, err := p.place()
 	if err != nil {
 		return err
 	}
 	if noLedger(path) {
-		return f(ctx, &opened{path: path, cfg: cfg})
+		return f(ctx, &opened{cfg: cfg})
 	}
 	st, held, err := p.openLedger(path)
 	if err != nil {
 		return err
 	}
 	defer st.Close()
-	return f(ctx, &opened{Store: st, path: path, held: held, cfg: cfg})
+	return f(ctx, &opened{Store: st, held: held, cfg: cfg})
 }
 
 func (p *program) opsList() *cobra.Command {
@@ -136,7 +143,7 @@ func oneOp(c *cobra.Command, args []string) error {
 }
 
 func (p *program) opsResolve() *cobra.Command {
-	var d idem.Decree
+	var d idem.Command
 	var file string
 	var version uint64
 	c := &cobra.Command{Use: "resolve OP --as committed|not-applied|compensated --reason TEXT", Short: "Decide the outcome of an operation", Args: oneOp}
@@ -213,7 +220,6 @@ func (p *program) printOne(ctx context.Context, l *opened, r *idem.Record) error
 // opened is the ledger of a command. Store is nil where there is none.
 type opened struct {
 	idem.Store
-	path string
 	held bool // by a gateway, which answers for it
 	cfg  *loaded
 }

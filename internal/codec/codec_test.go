@@ -67,7 +67,7 @@ func TestEveryKindRoundTrips(t *testing.T) {
 		idem.KindSlot:      {Slot: &idem.Slot{N: 2, Floor: 1, Open: []idem.ID{{4}, {5}}}},
 		idem.KindDelivery:  {Delivered: &idem.Delivered{Upto: 3, Extra: []uint64{7, 9}}},
 		idem.KindAlias:     {Alias: &idem.Alias{Operation: idem.ID{6}}},
-		idem.KindCommand:   {Command: &idem.Command{Verb: "committed", Version: 2, At: 5}},
+		idem.KindCommand:   {Command: &idem.CommandRow{Verb: "committed", Version: 2, At: 5}},
 	}
 	for _, k := range idem.Kinds() {
 		r := rows[k]

@@ -146,7 +146,7 @@ func target(r *idem.Row) (any, error) {
 		r.Alias = new(idem.Alias)
 		return r.Alias, nil
 	case idem.KindCommand:
-		r.Command = new(idem.Command)
+		r.Command = new(idem.CommandRow)
 		return r.Command, nil
 	}
 	return nil, fmt.Errorf("%w: unknown kind of row %d", ErrMalformed, r.Ref.Kind)

@@ -17,7 +17,7 @@ func rows() []idem.Row {
 		{Ref: ref(idem.KindSlot, 1), Slot: &idem.Slot{N: 3, Floor: 1, Open: []idem.ID{num(1)}}},
 		{Ref: ref(idem.KindDelivery, 1), Delivered: &idem.Delivered{Upto: 2, Extra: []uint64{5}}},
 		{Ref: ref(idem.KindAlias, 1), Alias: &idem.Alias{Operation: num(1)}},
-		{Ref: ref(idem.KindCommand, 1), Command: &idem.Command{Operation: num(1), Verb: "committed", Version: 1, At: 4}},
+		{Ref: ref(idem.KindCommand, 1), Command: &idem.CommandRow{Operation: num(1), Verb: "committed", Version: 1, At: 4}},
 	}
 }
 
