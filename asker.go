@@ -26,7 +26,7 @@ func (w *asker) run(ctx context.Context) Answer {
 			return w.gone(ctx, v)
 		}
 		if err != nil {
-			return unavailableAnswer(err)
+			return w.blind(err)
 		}
 		if v.refuse != nil {
 			return Answer{Err: v.refuse}
@@ -43,7 +43,7 @@ func (w *asker) run(ctx context.Context) Answer {
 
 // resolve loads what identity needs, from one snapshot.
 func (w *asker) resolve(ctx context.Context) (verdict, Instant, error) {
-	if w.bound != (ID{}) {
+	if w.bound != (ID{}) && w.q.source != SourceBusiness { // a business key may move on to another generation
 		s, err := w.g.cfg.Store.Load(ctx, opRef(w.bound))
 		if r := s.Operation(w.bound); r != nil || err != nil {
 			return verdict{op: w.bound, record: r}, s.Now, err
@@ -75,15 +75,28 @@ func (w *asker) resolve(ctx context.Context) (verdict, Instant, error) {
 	}
 }
 
-// join notes the call ids by which this ask may come again.
+// blind answers when the ledger cannot be read. What this ask's own attempt
+// brought is still at hand; else all that is certain is whether it made one.
+func (w *asker) blind(err error) Answer {
+	if w.mine == nil {
+		return unavailableAnswer(err)
+	}
+	if a, ok := w.mine.answer(); ok {
+		return a
+	}
+	return Answer{Record: w.mine.claimed, Op: w.mine.op, Err: &Error{Code: CodeUnknown, Err: err,
+		Text: "It was sent, and the ledger cannot be read, so its outcome is not known. Nothing more is sent until it is."}}
+}
+
+// join notes the call ids by which this ask may come again. Where a repeat is
+// found without them they are not needed.
 func (w *asker) join(v verdict) {
+	if w.q.source != SourceOccurrence || w.q.rules.Repeat == RepeatReplay || w.q.rules.Repeat == RepeatRefuse {
+		return
+	}
 	for _, a := range w.q.aliases {
-		known := false
-		for _, b := range v.record.Aliases {
-			known = known || a == b
-		}
-		if !known && w.q.source == SourceOccurrence {
-			w.g.marks.alias(a, v.op)
+		if !slices.Contains(v.record.Aliases, a) {
+			w.g.wg.Go(func() { w.g.alias(v.op, a) })
 		}
 	}
 }
@@ -125,6 +138,9 @@ const inProgressText = "It is under way already; its outcome is not known yet. T
 
 func reviewText(op ID, r *Record) string {
 	why := "Whether it was applied is not known and cannot be found out by asking."
+	if a := r.attempt(r.Last); a != nil && a.End == 0 && a.Class == "" {
+		why += " Its own answer still counts if it comes."
+	}
 	switch r.Reason {
 	case ReasonDuplicate, ReasonSeveralMatches:
 		why = "More than one effect of it is known."
@@ -141,12 +157,12 @@ func reviewText(op ID, r *Record) string {
 // retry runs the next attempt when it is due within the wait.
 func (w *asker) retry(ctx context.Context, v verdict, now Instant) (Answer, bool) {
 	pause := v.record.RetryAt.Sub(now)
-	if pause > time.Until(w.limit) {
+	if pause > max(0, time.Until(w.limit)) {
 		fate := "It was not applied."
 		if v.record.State == StateUnknown {
 			fate = "Whether it was applied is not known."
 		}
-		a := w.refusal(v, CodeRetryScheduled, fmt.Sprintf(fate+" The next attempt is planned for %s and is made by code alone.", v.record.RetryAt.Time().Format(time.RFC3339)))
+		a := w.refusal(v, CodeRetryScheduled, fmt.Sprintf(fate+" The next attempt is not due before %s; code alone decides about it.", v.record.RetryAt.Time().Format(time.RFC3339)))
 		a.Err.RetryAt = v.record.RetryAt
 		return a, true
 	}
@@ -165,7 +181,7 @@ func (w *asker) underWay(ctx context.Context, v verdict, now Instant) (Answer, b
 		}
 	} else if owner := r.Lease.Owner; r.Lease.End <= now || w.g.cfg.Processes.Dead(owner) {
 		if _, err := w.g.lost(ctx, v.op, r); err != nil && ctx.Err() == nil {
-			return unavailableAnswer(err), true
+			return w.blind(err), true
 		}
 		return Answer{}, false
 	}
@@ -253,7 +269,7 @@ func (w *asker) result(v verdict) Answer {
 	if mine && r.Result == nil { // too large to keep, and still at hand
 		a.Result = w.mine.outcome.Result
 	}
-	if r.State == StateFailedFinal && r.ResultKind == ResultNone {
+	if r.State == StateFailedFinal && a.Result == nil {
 		a.Err = &Error{Code: CodeFailed, Text: failedText(r)}
 	}
 	a.deliver = func() func() { return w.deliver(v) }

@@ -3,6 +3,7 @@ package idem
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 )
 
@@ -100,4 +101,27 @@ func (g *Guard) change(ctx context.Context, op ID, known *Record, f func(r *Reco
 // terms of a record's next transition.
 func (g *Guard) terms(r *Record, rules Rules, floor time.Duration) Terms {
 	return TermsOf(rules, r.Occurrence > 0, int(r.Round.Attempts), floor)
+}
+
+// aliasLimit bounds how many call ids an operation is found by.
+const aliasLimit = 64
+
+// alias notes that a call id of a client met an operation, off anybody's path.
+func (g *Guard) alias(op, row ID) {
+	ctx, cancel := context.WithTimeout(g.ctx, recordTimeout)
+	defer cancel()
+	for {
+		s, err := g.cfg.Store.Load(ctx, opRef(op))
+		r := s.Operation(op)
+		if err != nil || r == nil || r.Expired || len(r.Aliases) >= aliasLimit || slices.Contains(r.Aliases, row) {
+			return
+		}
+		next := r.Clone()
+		next.Aliases = append(next.Aliases, row)
+		_, err = g.commit(ctx, Change{Needs: []Need{{Ref: opRef(op), Version: r.Version}}, Puts: []Row{{Ref: opRef(op), Operation: next}},
+			Marks: []Mark{{Ref: Ref{KindAlias, row}, Alias: &Alias{Operation: op}}}})
+		if !errors.As(err, new(*Conflict)) {
+			return
+		}
+	}
 }

@@ -30,6 +30,8 @@ type flight struct {
 	ended   bool    // outcome is set
 	lost    bool    // the outcome could not be recorded (yet)
 	outcome Outcome
+
+	recorded *Record // with the outcome; set before done is closed
 }
 
 func (g *Guard) flight(op ID, attempt uint32) *flight {
@@ -66,35 +68,36 @@ func (w *asker) take(ctx context.Context, v verdict) (*flight, Answer, bool) {
 	g, q := w.g, w.q
 	site, err := g.prepare(ctx, w.effect)
 	if err != nil {
-		return nil, notPrepared(err), true
+		return nil, w.unsent(v, "The upstream cannot be reached", err), true
 	}
 	if q.rules.Process && site.Incarnation != q.incarnation {
-		return nil, Answer{Err: &Error{Code: CodeFailed, Text: "The upstream's process ended before anything was sent.", Op: v.op}}, true
+		return nil, w.unsent(v, "The upstream's process ended", nil), true
 	}
 	ev := Claim{Owner: g.cfg.Owner, Group: site.Group, Token: g.token()}
+	var c Change
 	// A retry keeps the baseline of its round: what is new since then is ours.
 	kept := v.record.Reconcile.HasBase && v.record.State == StateFailedRetryable
 	if qr := q.rules.Query; qr != nil && qr.Baseline && !kept {
-		if ev.Baseline, err = g.baseline(ctx, v.op, v.record, qr); err != nil {
-			return nil, Answer{Err: &Error{Code: CodeFailed, Err: err,
-				Text: "The query that takes the baseline failed, so nothing was sent: " + err.Error()}}, true
+		if err = g.baseline(ctx, v.op, v.record, qr, &ev, &c); err != nil {
+			return nil, w.unsent(v, "The query that takes the baseline failed", err), true
 		}
-		ev.HasBase = true
 	}
 	now, err := g.cfg.Store.Clock(ctx)
 	if err != nil {
-		return nil, unavailableAnswer(err), true
+		return nil, w.blind(err), true
 	}
 	ev.At, ev.Terms, ev.LeaseEnd = now, g.terms(v.record, q.rules, 0), now.Add(q.rules.Lease)
 	rec, err := Next(v.record, ev)
 	if err != nil { // the state moved on
 		return nil, Answer{}, false
 	}
-	c := Change{Puts: []Row{{Ref: opRef(v.op), Operation: rec}}}
+	c.Puts = append(c.Puts, Row{Ref: opRef(v.op), Operation: rec})
 	if v.begin != nil {
-		c.Needs, c.Puts, c.Marks = v.begin.needs, append(c.Puts, v.begin.puts...), v.begin.marks
+		c.Needs = append(c.Needs, v.begin.needs...)
+		c.Puts = append(c.Puts, v.begin.puts...)
+		c.Marks = append(c.Marks, v.begin.marks...)
 	} else {
-		c.Needs = []Need{{Ref: opRef(v.op), Version: v.record.Version}}
+		c.Needs = append(append(c.Needs, Need{Ref: opRef(v.op), Version: v.record.Version}), v.needs...)
 		rejoin(&c, v.record, rec)
 	}
 	// The claim is made whole even when the asker leaves meanwhile.
@@ -110,11 +113,24 @@ func (w *asker) take(ctx context.Context, v verdict) (*flight, Answer, bool) {
 	case errors.As(err, new(*Conflict)):
 		return nil, Answer{}, false
 	case err != nil:
-		return nil, unavailableAnswer(err), true
+		return nil, w.blind(err), true
 	}
 	crash.At("claimed")
 	g.observe(Observation{What: "transition", Op: v.op, From: v.record.State, Record: rec})
 	return g.launch(v.op, rec, q.rules, w.effect, site), Answer{}, true
+}
+
+// unsent answers an ask whose claim was not made. An earlier attempt of the
+// operation may have applied all the same.
+func (w *asker) unsent(v verdict, why string, err error) Answer {
+	if v.record.MayHaveApplied() {
+		return w.refusal(v, CodeUnknown, why+", so nothing more was sent. Whether an earlier attempt was applied is not known.", err)
+	}
+	text := why + ", so nothing was sent."
+	if err != nil {
+		text = fmt.Sprintf("%s, so nothing was sent: %v", why, err)
+	}
+	return w.refusal(v, CodeFailed, text, err)
 }
 
 // ours reads an operation again after an ambiguous claim: own token and live
@@ -272,9 +288,15 @@ func (f *flight) write(first bool) error {
 	if first {
 		known = f.claimed
 	}
-	_, err := f.g.change(ctx, f.op, known, func(r *Record, now Instant) (Event, []Need) {
-		return Report{When: When{now}, Terms: f.g.terms(r, f.rules, f.outcome.RetryAfter), Attempt: f.attempt, Outcome: f.outcome}, nil
+	rec, err := f.g.change(ctx, f.op, known, func(r *Record, now Instant) (Event, []Need) {
+		return Report{When: When{now}, Terms: f.g.terms(r, f.rules, f.outcome.RetryAfter), Attempt: f.attempt, Outcome: f.outcome,
+			Superseded: r.State != StateStarted && f.g.superseded(ctx, r)}, nil
 	})
+	if err == nil {
+		f.mu.Lock()
+		f.recorded = rec
+		f.mu.Unlock()
+	}
 	var unfit *TransitionError
 	if errors.Is(err, ErrLate) || errors.Is(err, errNoRecord) || errors.As(err, &unfit) {
 		f.g.observe(Observation{What: "late_report", Op: f.op, Err: err})
@@ -283,15 +305,41 @@ func (f *flight) write(first bool) error {
 	return err
 }
 
+// superseded reports whether a business key has moved on to a later generation.
+func (g *Guard) superseded(ctx context.Context, r *Record) bool {
+	if r.Source != SourceBusiness {
+		return false
+	}
+	ref := Ref{KindKey, keyID(r.Scope, r.Incarnation+"/"+r.Key)}
+	s, err := g.cfg.Store.Load(ctx, ref)
+	row := s.Row(ref).Key
+	return err == nil && row != nil && row.Generation > r.Generation
+}
+
 // unrecorded is the answer while the effect's outcome waits to be written down.
 func (f *flight) unrecorded() (Answer, bool) {
 	f.mu.Lock()
-	defer f.mu.Unlock()
-	said := f.outcome.Class == ClassSuccess || (f.outcome.Result != nil && f.outcome.Class != ClassAmbiguous)
-	if !f.lost || !said {
+	lost := f.lost
+	f.mu.Unlock()
+	if !lost {
 		return Answer{}, false
 	}
-	return Answer{Record: f.claimed, Op: f.op, Result: f.outcome.Result, Kind: f.outcome.Kind, NotRecorded: true}, true
+	return f.answer()
+}
+
+// answer is what the attempt itself brought, if that says something.
+func (f *flight) answer() (Answer, bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	said := f.outcome.Class == ClassSuccess || (f.outcome.Result != nil && f.outcome.Class != ClassAmbiguous)
+	if !f.ended || !said {
+		return Answer{}, false
+	}
+	a := Answer{Record: f.claimed, Op: f.op, Result: f.outcome.Result, Kind: f.outcome.Kind, NotRecorded: f.recorded == nil}
+	if f.recorded != nil {
+		a.Record = f.recorded
+	}
+	return a, true
 }
 
 // await is the starter's wait for its own attempt: as long as its client waits.
@@ -304,7 +352,7 @@ func (w *asker) await(ctx context.Context, f *flight, v verdict) (Answer, bool) 
 			return a, true
 		}
 		if f.outcome.Class == ClassInterim {
-			return Answer{Record: f.claimed, Op: f.op, Result: f.outcome.Result, Kind: f.outcome.Kind}, true
+			return Answer{Record: f.recorded, Op: f.op, Result: f.outcome.Result, Kind: f.outcome.Kind}, true
 		}
 	case <-f.freed:
 	case <-ctx.Done():

@@ -44,6 +44,8 @@ type Guard struct {
 	cancel context.CancelFunc
 	wg     sync.WaitGroup // attempts and queries under way
 
+	nudge chan struct{} // a query has ended: something may be due sooner
+
 	mu      sync.Mutex
 	flights map[ID]*flight
 	queries map[ID]chan struct{}
@@ -69,7 +71,7 @@ func New(cfg Config) (*Guard, error) {
 	if cfg.Random == nil {
 		cfg.Random = func(p []byte) { _, _ = rand.Read(p) }
 	}
-	g := &Guard{cfg: cfg, flights: map[ID]*flight{}, queries: map[ID]chan struct{}{}}
+	g := &Guard{cfg: cfg, flights: map[ID]*flight{}, queries: map[ID]chan struct{}{}, nudge: make(chan struct{}, 1)}
 	g.ctx, g.cancel = context.WithCancel(context.Background())
 	g.marks = &marker{commit: g.commitMarks}
 	return g, nil
@@ -102,7 +104,7 @@ func (g *Guard) do(ctx context.Context, ask Ask, effect Effect) Answer {
 	if rules.Process {
 		site, err := g.prepare(ctx, effect)
 		if err != nil {
-			return notPrepared(err)
+			return Answer{Err: &Error{Code: CodeFailed, Text: "The upstream cannot be reached, so nothing was sent: " + err.Error(), Err: err}}
 		}
 		incarnation = site.Incarnation
 	}
@@ -152,10 +154,6 @@ func (g *Guard) prepare(ctx context.Context, e Effect) (Site, error) {
 		return Site{}, nil
 	}
 	return e.Prepare(ctx)
-}
-
-func notPrepared(err error) Answer {
-	return Answer{Err: &Error{Code: CodeFailed, Text: "The upstream cannot be reached, so nothing was sent: " + err.Error(), Err: err}}
 }
 
 func unavailable(err error) *Error {

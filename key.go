@@ -78,6 +78,9 @@ func slotID(s Scope, incarnation, task string, h Hash) ID {
 
 func deliveryID(slot ID, run string) ID { return id("delivery", string(slot[:]), run) }
 
+// viewID is the slot of the operations whose baselines look at the same.
+func viewID(s Scope, view string) ID { return id("view", s.Tenant, ServerOf(s.Tool), view) }
+
 func aliasID(slot ID, alias string) ID { return id("alias", string(slot[:]), alias) }
 
 // commandID names the row of an operator's command.

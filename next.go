@@ -104,12 +104,16 @@ func (r *Record) commit(at Instant, t Terms, by uint32, externalID string) {
 	for i := range r.Attempts {
 		r.Attempts[i].MayApplied = false
 	}
+	r.Reconcile.Baseline, r.Reconcile.HasBase = nil, false // it may be large, and has served
 }
 
 // fail settles the record as not applied and pointless to repeat.
 func (r *Record) fail(at Instant, t Terms, a Absence, why Reason) {
 	r.settle(StateFailedFinal, at, t)
 	r.Absence, r.Reason = a, why
+	if a == AbsenceProven {
+		r.Reconcile.Baseline, r.Reconcile.HasBase = nil, false
+	}
 }
 
 func (r *Record) settle(s State, at Instant, t Terms) {
@@ -120,9 +124,10 @@ func (r *Record) settle(s State, at Instant, t Terms) {
 }
 
 // retry follows a proof that no attempt applied: another attempt if the
-// schedule has one left.
-func (r *Record) retry(at Instant, t Terms) {
-	used := at.Sub(r.Round.Since)
+// schedule has one left. until is when the elapsed time ends that counts: what
+// finding out takes is not spent on attempts.
+func (r *Record) retry(at, until Instant, t Terms) {
+	used := until.Sub(r.Round.Since)
 	late := t.MaxElapsed > 0 && (used > t.MaxElapsed || (!t.Floored && used+t.Backoff > t.MaxElapsed))
 	if int(r.Round.Attempts) >= t.MaxAttempts || late {
 		r.fail(at, t, AbsenceProven, ReasonRetryExhausted)

@@ -11,6 +11,8 @@ type Claim struct {
 	LeaseEnd Instant
 	Baseline []string // what the query found before; with HasBase
 	HasBase  bool
+	BaseAt   Instant // before the baseline's query left
+	View     ID      // the slot of all whose baselines look at the same
 }
 
 func (e Claim) apply(r *Record) error {
@@ -59,8 +61,12 @@ func (e Claim) apply(r *Record) error {
 	}
 	r.Reconcile.Next, r.Reconcile.Lease = 0, Lease{}
 	if e.HasBase && !mayHave { // else the new one may hold an earlier attempt's effect
-		r.Reconcile.Baseline, r.Reconcile.HasBase = e.Baseline, true
+		r.Reconcile.Baseline, r.Reconcile.HasBase, r.Reconcile.BaseAt = e.Baseline, true, e.BaseAt
 	}
+	if e.HasBase {
+		r.Reconcile.View = e.View
+	}
+	r.UnknownSince = 0
 	r.SettledAt, r.ExpiresAt, r.RetryAt, r.Granted, r.ParkedOn = 0, 0, 0, false, nil
 	r.Absence, r.Class, r.Reason, r.Text = AbsenceNone, "", "", ""
 	r.ExternalID, r.ExternalRequest, r.CommittedBy, r.CommittedAt, r.Reconciled = "", "", 0, 0, false

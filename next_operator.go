@@ -35,11 +35,7 @@ func (e Resolve) apply(r *Record) error {
 	r.Granted = false
 	switch e.Decision.Verb {
 	case VerbCommitted:
-		if e.Result != nil {
-			r.keepResult(e.Result, ResultValue, e.Limit)
-		} else if r.Class == ClassReported {
-			r.dropResult()
-		}
+		r.adopt(e.Result, e.Limit)
 		r.commit(e.At, e.Terms, 0, e.ExternalID)
 	case VerbNotApplied:
 		r.close(ProofOperator)

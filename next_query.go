@@ -41,9 +41,9 @@ type QueryEnded struct {
 	Result []byte
 	Failed string // not empty: the outside could not be asked
 
-	// With a baseline, what is new may be another operation's of the same
-	// request: Taken are ids that such operations are known to have, and Rivals
-	// counts those that may have had their effect since and name none.
+	// With a baseline, what is new may be another operation's whose query looks
+	// at the same: Taken are ids that such operations are known to have, and
+	// Rivals counts those that may have had their effect since and name none.
 	Taken  []string
 	Rivals int
 }
@@ -70,7 +70,7 @@ func (e QueryEnded) apply(r *Record) error {
 	case n == 0:
 		e.absent(r)
 	case n <= e.Rivals:
-		r.Reconcile.Text = "what was found may be the effect of another operation with the same arguments"
+		r.Reconcile.Text = "what was found may be another operation's effect"
 		e.later(r)
 	case n == e.Rivals+1:
 		e.found(r, ids[0])
@@ -96,13 +96,27 @@ func (e QueryEnded) found(r *Record, id string) {
 	if candidates != 1 {
 		by = 0
 	}
-	if e.Result != nil {
-		r.keepResult(e.Result, ResultValue, e.Limit)
-	} else if r.Class == ClassReported { // the tool's answer said the contrary
-		r.dropResult()
-	}
+	r.adopt(e.Result, e.Limit)
 	r.commit(e.At, e.Terms, by, id)
 	r.Reconciled = true
+}
+
+// adopt takes the result of an outcome that no attempt of its own brought. What
+// a failed attempt answered says the contrary of it.
+func (r *Record) adopt(result []byte, limit int64) {
+	if result != nil {
+		r.keepResult(result, ResultValue, limit)
+	} else if r.succeeded() == nil {
+		r.dropResult()
+	}
+}
+
+// lastStart is when the latest attempt began.
+func (r *Record) lastStart() Instant {
+	if a := r.attempt(r.Last); a != nil {
+		return a.Start
+	}
+	return r.Round.Since
 }
 
 func (e QueryEnded) absent(r *Record) {
@@ -130,7 +144,7 @@ func (e QueryEnded) absent(r *Record) {
 		return
 	}
 	e.close(r)
-	r.retry(e.At, e.Terms)
+	r.retry(e.At, r.lastStart(), e.Terms)
 }
 
 // close ends the doubt about every attempt, in the commit that permits a retry.
@@ -178,5 +192,25 @@ func (e Hurry) apply(r *Record) error {
 		return refuse(r, "reconcile", "its outcome is known, or nothing can be asked")
 	}
 	r.Reconcile.Next = e.At
+	return nil
+}
+
+// Reassess judges an unsettled operation that nothing is planned for by the
+// policy of today.
+type Reassess struct {
+	When
+	Terms
+}
+
+func (e Reassess) apply(r *Record) error {
+	waits := r.Reconcile.Next != 0 || (e.Resend && r.RetryAt != 0)
+	switch {
+	case r.State == StateUnknown && !waits:
+		r.doubt(e.At, e.Terms, r.Reason)
+	case r.State == StateNeedsReview && r.Reason == ReasonNothingToAsk && e.Query:
+		r.Reconcile.Next = e.At
+	default:
+		return refuse(r, "reassess", "it is settled, or something is planned")
+	}
 	return nil
 }

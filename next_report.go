@@ -9,6 +9,9 @@ type Report struct {
 	Terms
 	Attempt uint32
 	Outcome Outcome
+	// Superseded: the business key has a later generation, so that a success is
+	// an effect too many.
+	Superseded bool
 }
 
 func (e Report) apply(r *Record) error {
@@ -96,6 +99,10 @@ func (e Report) success(r *Record, a *Attempt) {
 		r.ExternalID = a.ExternalID
 		r.review(ReasonLateSuccess)
 		return
+	case e.Superseded:
+		e.keep(r)
+		r.ExternalID = a.ExternalID
+		r.duplicate(1, ReasonDuplicate)
 	default:
 		e.first(r, a)
 	}
@@ -167,12 +174,16 @@ func (e Report) definite(r *Record, a *Attempt) {
 		return
 	}
 	r.Class, r.Text = a.Class, a.Text
+	if e.Outcome.Lost && r.Incarnation != "" { // no later process can take it on
+		r.fail(e.At, e.Terms, AbsenceProven, ReasonLostWithProcess)
+		return
+	}
 	if a.Class == ClassRejected {
 		e.keep(r)
 		r.fail(e.At, e.Terms, AbsenceProven, "")
 		return
 	}
-	r.retry(e.At, e.Terms)
+	r.retry(e.At, e.At, e.Terms)
 }
 
 func (e Report) ambiguous(r *Record, a *Attempt) {

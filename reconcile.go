@@ -24,4 +24,7 @@ type Lookup struct {
 type Finding struct {
 	IDs    []string // what identifies each match: none absent, one found, more a duplicate
 	Result []byte   // what a replay returns, raw; nil: keep what the record has
+	// View names what was looked at: two operations that ask for the same may
+	// find each other's effects. It matters with a baseline.
+	View string
 }

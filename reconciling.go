@@ -14,12 +14,62 @@ import (
 // lease with it.
 const queryLimit = 30 * time.Second
 
-// baseline asks before the claim what is there already.
-func (g *Guard) baseline(ctx context.Context, op ID, r *Record, q *QueryRules) ([]string, error) {
-	ctx, cancel := context.WithTimeout(ctx, queryLimit)
-	defer cancel()
-	f, err := q.Reconciler.Query(ctx, lookup(op, r))
-	return f.IDs, err
+// baseline asks before the claim what is there already, and puts the operation
+// beside the others that look at the same.
+func (g *Guard) baseline(ctx context.Context, op ID, r *Record, q *QueryRules, ev *Claim, c *Change) error {
+	at, err := g.cfg.Store.Clock(ctx)
+	if err != nil {
+		return err
+	}
+	f, err := g.ask(ctx, q, op, r)
+	if err != nil {
+		return err
+	}
+	ev.Baseline, ev.HasBase, ev.BaseAt, ev.View = f.IDs, true, at, viewID(r.Scope, f.View)
+	slot := Ref{KindSlot, ev.View}
+	s, err := g.cfg.Store.Load(ctx, slot)
+	if err != nil {
+		return err
+	}
+	have, version := s.Slot(ev.View)
+	if n := len(have.Open); n == 0 || n%openLimit != 0 {
+		c.Marks = append(c.Marks, Mark{Ref: slot, Twin: op})
+		return nil
+	}
+	if have.Open, err = g.rivalsLeft(ctx, have.Open, at); err != nil {
+		return err
+	}
+	if !slices.Contains(have.Open, op) {
+		have.Open = append(have.Open, op)
+	}
+	c.Needs = append(c.Needs, Need{Ref: slot, Version: version})
+	c.Puts = append(c.Puts, Row{Ref: slot, Slot: &have})
+	return nil
+}
+
+// rivalsLeft drops those that were settled before the oldest baseline that is
+// still in use was taken: their effects are part of it.
+func (g *Guard) rivalsLeft(ctx context.Context, open []ID, oldest Instant) ([]ID, error) {
+	refs := make([]Ref, len(open))
+	for i, id := range open {
+		refs[i] = opRef(id)
+	}
+	s, err := g.cfg.Store.Load(ctx, refs...)
+	if err != nil {
+		return nil, err
+	}
+	for _, id := range open {
+		if r := s.Operation(id); r != nil && !r.State.Final() {
+			oldest = min(oldest, r.Reconcile.BaseAt)
+		}
+	}
+	var left []ID
+	for _, id := range open {
+		if r := s.Operation(id); r != nil && (!r.State.Final() || r.SettledAt >= oldest) {
+			left = append(left, id)
+		}
+	}
+	return left, nil
 }
 
 func lookup(op ID, r *Record) Lookup {
@@ -53,6 +103,10 @@ func (g *Guard) query(op ID) <-chan struct{} {
 		delete(g.queries, op)
 		g.mu.Unlock()
 		close(ch)
+		select {
+		case g.nudge <- struct{}{}:
+		default:
+		}
 	}()
 	return ch
 }
@@ -118,21 +172,17 @@ func (g *Guard) reconcile(ctx context.Context, op ID) error {
 	return err
 }
 
-// rivals are the other operations of the same request in the same task whose
-// effects a baseline cannot tell from r's: the ids that some are known to have,
-// and how many may have had one since r was claimed. The needs hold both true
-// until the commit.
+// rivals are the other operations whose effects a baseline cannot tell from
+// r's: the ids that some are known to have, and how many may have had one since
+// the baseline was taken. The needs hold both true until the commit.
 func (g *Guard) rivals(ctx context.Context, r *Record, settle time.Duration) (taken []string, n int, needs []Need, err error) {
-	if r.Slot == (ID{}) {
-		return nil, 0, nil, nil
-	}
-	s, err := g.cfg.Store.Load(ctx, Ref{KindSlot, r.Slot})
+	s, err := g.cfg.Store.Load(ctx, Ref{KindSlot, r.Reconcile.View})
 	if err != nil {
 		return nil, 0, nil, err
 	}
-	slot, _ := s.Slot(r.Slot)
+	view, _ := s.Slot(r.Reconcile.View)
 	var refs []Ref
-	for _, id := range slot.Open {
+	for _, id := range view.Open {
 		if id != r.Op {
 			refs = append(refs, opRef(id))
 		}
@@ -149,30 +199,28 @@ func (g *Guard) rivals(ctx context.Context, r *Record, settle time.Duration) (ta
 		switch {
 		case t.ExternalID != "":
 			taken = append(taken, t.ExternalID)
-		case t.mayActSince(r.claimedAt(), settle):
+		case t.mayActSince(r.Reconcile.BaseAt, settle):
 			n++
 		}
 	}
 	return taken, n, needs, nil
 }
 
-// claimedAt is when the first attempt that may have applied was claimed.
-func (r *Record) claimedAt() Instant {
-	for i := range r.Attempts {
-		if r.Attempts[i].MayApplied {
-			return r.Attempts[i].Start
-		}
-	}
-	return r.StartedAt
-}
-
 // mayActSince reports whether an effect of the operation may have come after a
-// moment.
+// moment: a confirmed one came before its answer, one that is not known until
+// settle after its end.
 func (r *Record) mayActSince(at Instant, settle time.Duration) bool {
 	for i := range r.Attempts {
 		a := &r.Attempts[i]
-		if (a.MayApplied || a.Class == ClassSuccess) && (a.End == 0 || a.End.Add(settle) > at) {
-			return true
+		switch {
+		case a.Class == ClassSuccess && a.End != 0:
+			if a.End > at {
+				return true
+			}
+		case a.MayApplied || r.State == StateCommitted:
+			if a.End == 0 || a.End.Add(settle) > at {
+				return true
+			}
 		}
 	}
 	return false
@@ -203,8 +251,14 @@ func (g *Guard) ask(ctx context.Context, q *QueryRules, op ID, r *Record) (f Fin
 	return f, err
 }
 
+// endLimit bounds how long the end of a process group is waited for; one that
+// cannot be ended is looked at again with the next query.
+const endLimit = 10 * time.Second
+
 // ended finds out whether an attempt of a dead owner can no longer act.
 func (g *Guard) ended(ctx context.Context, a *Attempt) EndBy {
+	ctx, cancel := context.WithTimeout(ctx, endLimit)
+	defer cancel()
 	switch {
 	case a.End != 0 || !g.cfg.Processes.Dead(a.Owner):
 		return ""
@@ -268,13 +322,7 @@ func (g *Guard) LostProcess(ctx context.Context, tenant, server, incarnation str
 			if r.Server() != server || r.Incarnation != incarnation {
 				return nil
 			}
-			rules, _ := g.cfg.Policy.Rules(r.Scope.Tool)
-			_, err := g.change(ctx, op, r, func(r *Record, now Instant) (Event, []Need) {
-				if r.State.Final() {
-					return nil, nil
-				}
-				return ProcessLost{When: When{now}, Terms: g.terms(r, rules, 0)}, nil
-			})
+			_, err := g.lose(ctx, op, r)
 			return err
 		})
 		if err != nil {
@@ -282,4 +330,15 @@ func (g *Guard) LostProcess(ctx context.Context, tenant, server, incarnation str
 		}
 	}
 	return nil
+}
+
+// lose ends an unsettled operation with the process that held its effect.
+func (g *Guard) lose(ctx context.Context, op ID, r *Record) (*Record, error) {
+	rules, _ := g.cfg.Policy.Rules(r.Scope.Tool)
+	return g.change(ctx, op, r, func(r *Record, now Instant) (Event, []Need) {
+		if r.State.Final() {
+			return nil, nil
+		}
+		return ProcessLost{When: When{now}, Terms: g.terms(r, rules, 0)}, nil
+	})
 }

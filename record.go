@@ -166,6 +166,8 @@ type Reconcile struct {
 	Text     string   `cbor:"4,keyasint,omitempty"` // what the last query said, if it failed
 	Baseline []string `cbor:"5,keyasint,omitempty"` // ids that were there before the claim
 	HasBase  bool     `cbor:"6,keyasint,omitempty"`
+	BaseAt   Instant  `cbor:"7,keyasint,omitempty"` // before the baseline's query left
+	View     ID       `cbor:"8,keyasint,omitempty"` // the slot of all whose baselines look at the same
 }
 
 // Owner names a process for good: pids are used again, this quadruple is not.

@@ -8,12 +8,12 @@ import (
 	"time"
 )
 
-// How often the recoverer looks: when nothing calls it, after it had something
-// to do, and at most.
+// How often the recoverer looks when nothing calls it, and at most; and how many
+// queries it keeps under way.
 const (
-	recoverIdle  = time.Second
-	recoverBusy  = 100 * time.Millisecond
-	recoverPause = 20 * time.Millisecond
+	recoverIdle    = time.Second
+	recoverPause   = 20 * time.Millisecond
+	recoverQueries = 8
 )
 
 // Recover runs until ctx ends: it finds claims whose owner died or whose lease
@@ -35,17 +35,28 @@ func (g *Guard) Recover(ctx context.Context, tenant string, servers []string) er
 				pause = min(pause, next)
 			}
 		}
-		if !sleep(ctx, max(pause, recoverPause)) {
+		if !sleep(ctx, recoverPause) {
 			return ctx.Err()
 		}
+		next := time.NewTimer(pause)
+		select {
+		case <-next.C:
+		case <-g.nudge:
+		case <-ctx.Done():
+		}
+		next.Stop()
 	}
 }
 
 // sweep finds at start what dead owners left: their leases are over at once,
 // and what is left of their process groups is ended. A living owner's lease
-// begins anew, since the ledger may have changed hands.
+// begins anew, since the ledger may have changed hands. What nothing is planned
+// for is judged by the policy of today.
 func (g *Guard) sweep(ctx context.Context, tenant string, servers []string) error {
-	for _, s := range []State{StateStarted, StateUnknown, StateNeedsReview} {
+	for _, s := range States() {
+		if s.Final() {
+			continue
+		}
 		err := g.each(ctx, Query{Order: ByState, State: s, Tenant: tenant}, func(op ID, r *Record) error {
 			rules, ok := g.cfg.Policy.Rules(r.Scope.Tool)
 			if !ok || !slices.Contains(servers, r.Server()) || g.flight(op, r.Last) != nil {
@@ -62,13 +73,28 @@ func (g *Guard) sweep(ctx context.Context, tenant string, servers []string) erro
 
 // inherit takes over what another process left unsettled.
 func (g *Guard) inherit(ctx context.Context, op ID, r *Record, rules Rules) error {
-	if r.State != StateStarted {
-		r, err := g.closeDead(ctx, op, r)
-		if err == nil && g.abandoned(r, r.UpdatedAt) {
-			g.query(op)
-		}
+	if r.State == StateStarted {
+		return g.inheritClaim(ctx, op, r, rules)
+	}
+	r, err := g.closeDead(ctx, op, r)
+	if err != nil {
 		return err
 	}
+	if a := r.attempt(r.Last); r.Incarnation != "" && a != nil && g.cfg.Processes.Dead(a.Owner) && a.End != 0 {
+		_, err := g.lose(ctx, op, r)
+		return err
+	}
+	if g.abandoned(r, r.UpdatedAt) {
+		g.query(op)
+		return nil
+	}
+	_, err = g.change(ctx, op, r, func(r *Record, now Instant) (Event, []Need) {
+		return Reassess{When: When{now}, Terms: g.terms(r, rules, 0)}, nil
+	})
+	return ignoreUnfit(err)
+}
+
+func (g *Guard) inheritClaim(ctx context.Context, op ID, r *Record, rules Rules) error {
 	if g.cfg.Processes.Dead(r.Lease.Owner) {
 		_, err := g.lost(ctx, op, r)
 		return err
@@ -78,6 +104,13 @@ func (g *Guard) inherit(ctx context.Context, op ID, r *Record, rules Rules) erro
 		return err
 	}
 	_, err = g.commit(ctx, Change{Marks: []Mark{{Ref: opRef(op), LeaseEnd: now.Add(rules.Lease), Token: r.Lease.Token}}})
+	return err
+}
+
+func ignoreUnfit(err error) error {
+	if errors.As(err, new(*TransitionError)) {
+		return nil
+	}
 	return err
 }
 
@@ -96,7 +129,11 @@ func (g *Guard) due(ctx context.Context, tenant, server string) (time.Duration, 
 			if d := r.Due(); d > page.Now {
 				return min(recoverIdle, d.Sub(page.Now)), nil
 			}
-			slots <- struct{}{}
+			select {
+			case slots <- struct{}{}:
+			case <-ctx.Done():
+				return 0, ctx.Err()
+			}
 			wg.Go(func() {
 				defer func() { <-slots }()
 				if err := g.handle(ctx, r); err != nil && ctx.Err() == nil {
@@ -122,12 +159,11 @@ func (g *Guard) handle(ctx context.Context, r *Record) error {
 		_, err := g.lost(ctx, op, r)
 		return err
 	case r.Reconcile.Next != 0:
-		if _, ok := g.cfg.Policy.Rules(r.Scope.Tool); !ok {
-			return nil
-		}
-		select {
-		case <-g.query(op):
-		case <-ctx.Done():
+		g.mu.Lock()
+		busy := len(g.queries) >= recoverQueries
+		g.mu.Unlock()
+		if _, ok := g.cfg.Policy.Rules(r.Scope.Tool); ok && !busy {
+			g.query(op) // its end is a nudge
 		}
 		return nil
 	}

@@ -12,6 +12,7 @@ type verdict struct {
 	op     ID      // the operation that the ask met or begins
 	record *Record // as it stands, or the new one with an empty state
 	begin  *begin  // what else a first claim of record writes
+	needs  []Need  // of any other claim of record, beside its version
 }
 
 // begin is what the first claim of an operation writes beside the record.
@@ -81,10 +82,13 @@ func (r *resolver) business() verdict {
 		if err := q.digest(); err != nil {
 			return verdict{refuse: err}
 		}
-		return r.fresh(op, generation, 0)
+		v := r.fresh(op, generation, 0)
+		v.begin.needs = append(v.begin.needs, Need{Ref: key, Version: row.Version})
+		return v
 	}
+	current := Need{Ref: key, Version: row.Version} // no later generation begins beside a claim of this one
 	if same, err := q.same(rec); err != nil || same {
-		return verdict{op: op, record: rec, refuse: err}
+		return verdict{op: op, record: rec, refuse: err, needs: []Need{current}}
 	}
 	replaceable := rec.State == StateFailedFinal && rec.Absence == AbsenceProven || rec.Granted
 	if !replaceable || rec.Expired {
@@ -95,7 +99,7 @@ func (r *resolver) business() verdict {
 		return r.wants()
 	}
 	v := r.fresh(next, generation+1, 0)
-	v.begin.needs = append(v.begin.needs, Need{Ref: opRef(op), Version: rec.Version}, Need{Ref: key, Version: row.Version})
+	v.begin.needs = append(v.begin.needs, Need{Ref: opRef(op), Version: rec.Version}, current)
 	v.begin.puts = append(v.begin.puts, Row{Ref: key, Key: &KeyRow{Generation: generation + 1}})
 	if rec.Granted { // a grant is used once
 		used := rec.Clone()

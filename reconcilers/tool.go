@@ -65,12 +65,15 @@ func (t *Tool) query(ctx context.Context, q idem.Lookup) (idem.Finding, error) {
 	if err != nil {
 		return idem.Finding{}, err
 	}
-	ids, err := t.found(ctx, result, vars)
-	if err != nil || len(ids) == 0 {
+	view, err := idem.Canonical(args)
+	if err != nil {
 		return idem.Finding{}, err
 	}
-	replay, err := t.result(ctx, raw, result, vars)
-	return idem.Finding{IDs: ids, Result: replay}, err
+	f := idem.Finding{View: t.Name + " " + string(view)}
+	if f.IDs, err = t.found(ctx, result, vars); err == nil && len(f.IDs) > 0 {
+		f.Result, err = t.result(ctx, raw, result, vars)
+	}
+	return f, err
 }
 
 func (t *Tool) vars(q idem.Lookup) (policy.Vars, error) {
