@@ -118,6 +118,13 @@ func (p *program) identity(cfg *config.Config) mcp.Identity {
 		Alias: texts(i.Alias), NewRunPerConnection: i.NewRun, FlagTask: p.flags.task, FlagRun: p.flags.run}
 }
 
+func (p *program) tenant(cfg *config.Config) string {
+	if p.flags.tenant != "" {
+		return p.flags.tenant
+	}
+	return cfg.Tenant
+}
+
 // house is a guard with all that belongs to it, for one upstream.
 type house struct {
 	guard    *idem.Guard
@@ -131,10 +138,7 @@ type house struct {
 // house wires the parts. clientWait is mcp.Server's.
 func (p *program) house(cfg *config.Config, st idem.Store, log zerolog.Logger, clientWait time.Duration) (*house, error) {
 	up := cfg.Upstreams[0]
-	h := &house{tenant: cfg.Tenant, server: up.Name, log: log}
-	if p.flags.tenant != "" {
-		h.tenant = p.flags.tenant
-	}
+	h := &house{tenant: p.tenant(cfg), server: up.Name, log: log}
 	h.upstream = mcp.NewUpstream(mcp.Server{Name: up.Name, Command: up.Command, Args: up.Args, Env: up.Env, Dir: up.Dir,
 		ClientWait: clientWait, Log: log})
 	var err error

@@ -137,7 +137,7 @@ func oneOp(c *cobra.Command, args []string) error {
 		return usagef("%s wants one operation (as mcp-idem/op and ops list show it), got %d arguments", c.CommandPath(), len(args))
 	}
 	if _, ok := idem.ParseID(args[0]); !ok {
-		return fmt.Errorf("%q is not the id of an operation: want 32 characters as ops list shows them", args[0])
+		return usagef("%q is not the id of an operation: want 32 characters as ops list shows them", args[0])
 	}
 	return nil
 }

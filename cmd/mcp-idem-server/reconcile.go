@@ -27,7 +27,7 @@ func (p *program) opsReconcile() *cobra.Command {
 	}
 	c.RunE = func(c *cobra.Command, args []string) error {
 		return p.withLedger(c.Context(), func(ctx context.Context, l *opened) error {
-			ops, err := l.unsettled(ctx, args)
+			ops, err := p.unsettled(ctx, l, args)
 			if err != nil {
 				return err
 			}
@@ -42,23 +42,42 @@ func (p *program) opsReconcile() *cobra.Command {
 	return c
 }
 
-// unsettled are the operations that a query may settle: the named one, or all.
-func (l *opened) unsettled(ctx context.Context, args []string) ([]*idem.Record, error) {
+// unsettled are the operations that a query may settle: the named one, or all
+// that this command, or the gateway that holds the ledger, can ask about.
+func (p *program) unsettled(ctx context.Context, l *opened, args []string) ([]*idem.Record, error) {
 	if len(args) == 1 {
 		r, _, err := l.record(ctx, args[0])
 		if err != nil {
 			return nil, err
 		}
+		if why := p.foreign(l, r); why != "" {
+			return nil, usagef("%s: %s", r.Op, why)
+		}
 		return []*idem.Record{r}, nil
 	}
 	var ops []*idem.Record
 	err := l.each(ctx, func(r *idem.Record, _ idem.Instant) error {
-		if r.State == idem.StateStarted || r.Reconcile.Next != 0 {
+		if (r.State == idem.StateStarted || r.Reconcile.Next != 0) && p.foreign(l, r) == "" {
 			ops = append(ops, r)
 		}
 		return nil
 	})
 	return ops, err
+}
+
+// foreign says why an operation is not this configuration's to ask about; empty:
+// it is.
+func (p *program) foreign(l *opened, r *idem.Record) string {
+	if l.cfg == nil {
+		return ""
+	}
+	if _, ok := l.cfg.Set.Rules(r.Scope.Tool); !ok {
+		return fmt.Sprintf("its server %s is not one of the configuration", r.Server())
+	}
+	if tenant := p.tenant(l.cfg.Config); r.Scope.Tenant != tenant {
+		return fmt.Sprintf("it belongs to tenant %s, not to %s", r.Scope.Tenant, tenant)
+	}
+	return ""
 }
 
 // asker makes sure that somebody makes the queries: the gateway that holds the
@@ -97,7 +116,7 @@ func (p *program) reconcile(ctx context.Context, l *opened, ops []*idem.Record, 
 		if err != nil {
 			return err
 		}
-		open = open || !r.State.Final()
+		open = open || !(r.State.Final() || r.State == idem.StateFailedRetryable)
 		rows = append(rows, rowOf(r, at))
 	}
 	if err := p.printRows(rows); err != nil {
@@ -122,7 +141,8 @@ func (l *opened) settle(ctx context.Context, r *idem.Record, now bool) (*idem.Re
 	first := r
 	for {
 		asked := r.Reconcile.Count > first.Reconcile.Count && r.Reconcile.Lease.End == 0
-		if (r.State.Final() && r.Reconcile.Next == 0) || (r.State == idem.StateNeedsReview && (!now || asked)) || r.State == idem.StateFailedRetryable {
+		waits := r.State == idem.StateStarted || r.Reconcile.Next != 0
+		if !waits || (r.State == idem.StateNeedsReview && (!now || asked)) {
 			return r, nil
 		}
 		err := l.Watch(ctx, r.Op, r.Version)

@@ -30,6 +30,10 @@ type Config struct {
 	queries                        []*reconcilers.Tool // of tools; nil: none
 }
 
+// minLease is the shortest lease within which a claim and its heartbeats surely
+// fit.
+const minLease = time.Second
+
 // Upstream is an MCP server to guard.
 type Upstream struct {
 	Name    string
@@ -106,6 +110,9 @@ func (c *Config) times(f *File) error {
 		if *d.into <= 0 {
 			return fail(d.name, "must be more than 0s")
 		}
+	}
+	if c.Lease < minLease {
+		return fail("lease", "must be at least %s: a claim is given up a fifth of it before its end", minLease)
 	}
 	c.Drain = f.Drain.or(10 * time.Second)
 	for _, d := range []struct {

@@ -39,7 +39,7 @@ func TestMistakes(t *testing.T) {
 		{`{"lease":"${NOPE}"}`, `lease`, `NOPE`}, {policyWith(`"ignore":["${NOPE}"]`), `policies[0].ignore[0]`, `NOPE`},
 		// Durations and sizes.
 		{policyWith(`"timeout":"30 parsecs"`), `policies[0].timeout`, `"30s"`}, {`{"lease":30}`, `lease`, `a duration like "30s", not a number`}, {`{"lease":"30"}`, `lease`, `no duration`},
-		{`{"lease":"-1s"}`, `lease`, `negative`}, {`{"lease":"0s"}`, `lease`, `more than 0s`}, {`{"client_timeout":"0s"}`, `client_timeout`, `more than 0s`},
+		{`{"lease":"-1s"}`, `lease`, `negative`}, {`{"lease":"0s"}`, `lease`, `more than 0s`}, {`{"lease":"1ms"}`, `lease`, `at least 1s`}, {`{"client_timeout":"0s"}`, `client_timeout`, `more than 0s`},
 		{`{"replay_window":"0s"}`, `replay_window`, `more than 0s`}, {policyWith(`"timeout":"0s"`), `policies[0].timeout`, `more than 0s`},
 		{`{"result_limit":"4 MiB"}`, `result_limit`, `4MiB`}, {`{"result_limit":4}`, `result_limit`, `a size`}, {`{"result_limit":"4"}`, `result_limit`, `4MiB`},
 		{`{"result_limit":"9999999999999GiB"}`, `result_limit`, `4MiB`}, {`{"result_limit":"-1B"}`, `result_limit`, `4MiB`}, {`{"result_limit":"0B"}`, `result_limit`, `more than 0B`},
