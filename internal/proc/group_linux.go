@@ -39,8 +39,8 @@ func start(cmd *exec.Cmd) (*Child, error) {
 func end(ctx context.Context, c *Child) bool { return EndGroup(ctx, c.Group) }
 
 // EndGroup ends what is left of a group of this boot and namespace, and
-// reports whether none of it is left. It signals no process that it cannot
-// prove to be of the group: see members.
+// reports whether it is proven that none of it is left. It signals no process
+// that it cannot prove to be of the group: see look.
 func EndGroup(ctx context.Context, g idem.Group) bool {
 	if g.PGID <= 1 {
 		return false
@@ -48,23 +48,25 @@ func EndGroup(ctx context.Context, g idem.Group) bool {
 	sig, wait := syscall.SIGTERM, firstLook
 	kill := time.Now().Add(termGrace)
 	signalled := map[int]syscall.Signal{}
+	var before *scan
 	for {
-		left, err := members(g)
+		now, err := look(g)
 		if err != nil {
 			return false
 		}
-		if len(left) == 0 {
+		if now.proves(before) {
 			return true
 		}
 		if sig == syscall.SIGTERM && time.Now().After(kill) {
 			sig = syscall.SIGKILL
 		}
-		for _, m := range left { // newcomers too
+		for _, m := range now.living { // newcomers too
 			if signalled[m.pid] != sig {
 				signal(m, sig)
 				signalled[m.pid] = sig
 			}
 		}
+		before = now
 		select {
 		case <-ctx.Done():
 			return false
@@ -74,14 +76,43 @@ func EndGroup(ctx context.Context, g idem.Group) bool {
 	}
 }
 
-// members are the living processes of the group. The kernel gives a number to
-// no new process while a session bears it: a leader with another start time
-// means that nothing of ours is left. Once the leader is dead, its session's
-// processes that started no earlier than it did are ours. Whatever process
-// group they moved to, they are still of the session.
-func members(g idem.Group) ([]stat, error) {
+// scan is what one walk through /proc saw of a group.
+type scan struct {
+	over     bool // the number bears another leader: nothing of the group can be left
+	living   []stat
+	zombies  map[int]uint64 // their start times
+	vanished bool           // a process was listed and gone when it was read
+}
+
+// proves reports whether nothing of the group is left. The walk lists first and
+// reads after, so one that finds nobody proves nothing by itself: a process may
+// have started another behind the list and be gone, or a zombie, when it is
+// read. It proves it where the walk before found nobody either, nothing vanished
+// during this one, and each zombie was one already when it began: then nobody
+// was there who could have started anything.
+func (s *scan) proves(before *scan) bool {
+	if s.over {
+		return true
+	}
+	if before == nil || s.vanished || len(s.living) > 0 || len(before.living) > 0 {
+		return false
+	}
+	for pid, start := range s.zombies {
+		if was, ok := before.zombies[pid]; !ok || was != start {
+			return false
+		}
+	}
+	return true
+}
+
+// look walks through /proc. The kernel gives a number to no new process while a
+// session bears it: a leader with another start time means that nothing of ours
+// is left. Once the leader is dead, its session's processes that started no
+// earlier than it did are ours. Whatever process group they moved to, they are
+// still of the session.
+func look(g idem.Group) (*scan, error) {
 	if st, err := readStat(g.PGID); err == nil && st.start != g.Start {
-		return nil, nil
+		return &scan{over: true}, nil
 	} else if err != nil && !notThere(err) {
 		return nil, err
 	}
@@ -94,24 +125,26 @@ func members(g idem.Group) ([]stat, error) {
 	if err != nil {
 		return nil, err
 	}
-	var out []stat
+	s := &scan{zombies: map[int]uint64{}}
 	for _, name := range names {
 		pid, err := strconv.Atoi(name)
 		if err != nil {
 			continue
 		}
 		st, err := readStat(pid)
-		if notThere(err) {
-			continue
-		}
-		if err != nil {
+		switch {
+		case notThere(err):
+			s.vanished = true
+		case err != nil:
 			return nil, err
-		}
-		if st.session == g.PGID && st.start >= g.Start && !st.zombie {
-			out = append(out, st)
+		case st.session != g.PGID || st.start < g.Start:
+		case st.zombie:
+			s.zombies[pid] = st.start
+		default:
+			s.living = append(s.living, st)
 		}
 	}
-	return out, nil
+	return s, nil
 }
 
 // signal sends to exactly this process: the handle is opened first and the

@@ -5,6 +5,7 @@ import (
 	"context"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -138,6 +139,90 @@ func TestEndGroupAfterTheLeader(t *testing.T) {
 	}
 	if !s.EndGroup(short(t), s.Self(), c.Group) {
 		t.Error("a group that has ended is not known to have")
+	}
+}
+
+// TestEndGroupIsNotFooled: processes that start another and exit leave a walk
+// through /proc nothing to see, and are not gone for that.
+func TestEndGroupIsNotFooled(t *testing.T) {
+	t.Run("a helper started on TERM", func(t *testing.T) {
+		for range 15 {
+			c, _ := shell(t, `trap 'sleep 5 & exit' TERM; echo $$; while :; do sleep 0.01; done`)
+			go c.Cmd.Wait() //nolint:errcheck // it is killed
+			time.Sleep(10 * time.Millisecond)
+			if !c.End(short(t)) {
+				t.Fatal("something is left")
+			}
+			if left := living(t, c); len(left) > 0 {
+				t.Fatalf("End says that nothing is left: %+v", left)
+			}
+		}
+	})
+	t.Run("a chain", func(t *testing.T) {
+		for range 5 {
+			dir := t.TempDir()
+			stop := filepath.Join(dir, "stop")
+			script := filepath.Join(dir, "chain.sh")
+			body := "#!/bin/sh\ntrap '' TERM\n[ -e " + stop + " ] && exit\n" + script + " &\nexit\n"
+			if err := os.WriteFile(script, []byte(body), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			c, err := Start(exec.Command(script))
+			if err != nil {
+				t.Fatal(err)
+			}
+			go c.Cmd.Wait() //nolint:errcheck // it ends at once
+			time.Sleep(30 * time.Millisecond)
+			ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+			ended := c.End(ctx)
+			cancel()
+			var left []stat
+			for range 20 {
+				left = append(left, living(t, c)...)
+			}
+			if err := os.WriteFile(stop, nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if ended && len(left) > 0 {
+				t.Errorf("End says that nothing is left: %+v", left)
+			}
+			if !c.End(short(t)) {
+				t.Error("the end of the chain is not seen")
+			}
+		}
+	})
+}
+
+func living(t *testing.T, c *Child) []stat {
+	t.Helper()
+	s, err := look(c.Group)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s.living
+}
+
+func TestProof(t *testing.T) {
+	quiet := &scan{}
+	zombie := &scan{zombies: map[int]uint64{7: 1}}
+	for name, c := range map[string]struct {
+		before, now *scan
+		want        bool
+	}{
+		"one walk":                       {nil, quiet, false},
+		"two":                            {quiet, quiet, true},
+		"another leader":                 {nil, &scan{over: true}, true},
+		"a living one":                   {quiet, &scan{living: []stat{{pid: 7}}}, false},
+		"a living one before":            {&scan{living: []stat{{pid: 7}}}, quiet, false},
+		"one vanished":                   {quiet, &scan{vanished: true}, false},
+		"one vanished before":            {&scan{vanished: true}, quiet, true},
+		"a new zombie":                   {quiet, zombie, false},
+		"a zombie with another's number": {&scan{zombies: map[int]uint64{7: 2}}, zombie, false},
+		"a zombie that stays":            {zombie, zombie, true},
+	} {
+		if got := c.now.proves(c.before); got != c.want {
+			t.Errorf("%s: %v", name, got)
+		}
 	}
 }
 
