@@ -55,26 +55,39 @@ type Answer struct {
 	Replayed    bool       // another ask, or a query, brought the outcome
 	NotRecorded bool       // the effect happened and could not be written down
 
-	deliver func() (undo func())
+	deliver func() (done func(error))
 }
 
 // Deliver marks the answer as handed over. Call it before the bytes leave, and
-// undo when the write fails; do not call it for an ask that was cancelled. An
-// answer that comes later than the client's patience is not marked.
-func (a *Answer) Deliver() (undo func()) {
+// done with what became of them. Until then it counts for asks on the same
+// connection only; after done(nil) for all, once something was heard on the
+// connection. done with an error takes the mark back, also after done(nil) as
+// long as nothing was heard since: so for an answer that the client cancelled.
+// Do not call Deliver for an ask that was cancelled before. An answer that comes
+// later than the client's patience is not marked.
+func (a *Answer) Deliver() (done func(error)) {
 	if a.deliver == nil {
-		return func() {}
+		return func(error) {}
 	}
 	return a.deliver()
 }
 
 // Conn is one connection of a client. It remembers which answers it was given,
-// until something is heard on it again: only then have they surely arrived.
+// until they have surely arrived: until they were written whole and something
+// is heard after.
 type Conn struct {
 	mu       sync.Mutex
-	pending  []mark          // handed over, nothing heard since
+	pending  []*handed
 	answered map[ID]struct{} // aliases whose answer it has
 	confirm  func([]mark)
+}
+
+// handed is an answer that leaves, or has left, on a connection.
+type handed struct {
+	mark    mark // n 0: none
+	aliases []ID
+	written bool // wholly
+	heard   bool // something came from the client since
 }
 
 // mark is one delivered outcome.

@@ -56,7 +56,7 @@ func (w *asker) resolve(ctx context.Context) (verdict, Instant, error) {
 	var snap Snapshot
 	var delivered *Delivered
 	if q.source == SourceOccurrence {
-		delivered = w.g.marks.known(q.delivery) // before the snapshot: then no mark is missed between the two
+		delivered = q.ask.Conn.delivered(w.g.marks, q.delivery) // before the snapshot: then no mark is missed between the two
 	}
 	for {
 		v := q.resolve(snap, refs, delivered, skip)
@@ -272,7 +272,7 @@ func (w *asker) result(v verdict) Answer {
 	if r.State == StateFailedFinal && a.Result == nil {
 		a.Err = &Error{Code: CodeFailed, Text: failedText(r)}
 	}
-	a.deliver = func() func() { return w.deliver(v) }
+	a.deliver = func() func(error) { return w.deliver(v) }
 	return a
 }
 
@@ -293,13 +293,13 @@ func failedText(r *Record) string {
 }
 
 // deliver marks the outcome as handed over to this ask's run.
-func (w *asker) deliver(v verdict) (undo func()) {
+func (w *asker) deliver(v verdict) (done func(error)) {
 	k := mark{row: w.q.delivery, n: v.record.Occurrence}
 	if w.q.source != SourceOccurrence || v.record.Slot != w.q.slot {
 		k = mark{}
 	}
 	if time.Since(w.asked) > w.g.cfg.ClientTimeout {
-		return func() {}
+		return func(error) {}
 	}
 	if c := w.q.ask.Conn; c != nil {
 		if len(w.q.ask.Aliases) > 0 {
@@ -310,5 +310,5 @@ func (w *asker) deliver(v verdict) (undo func()) {
 	if k.n > 0 {
 		w.g.marks.deliver([]mark{k})
 	}
-	return func() {}
+	return func(error) {}
 }

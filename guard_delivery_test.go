@@ -1,11 +1,14 @@
 package idem_test
 
 import (
+	"errors"
 	"testing"
 	"time"
 
 	idem "github.com/mcp-idem/mcp-idem"
 )
+
+var errGone = errors.New("the client is gone")
 
 // TestDelivery: a second ask, on another connection, is a replay unless the
 // first answer was delivered.
@@ -21,9 +24,41 @@ func TestDelivery(t *testing.T) {
 		{"never handed over, as when cancelled", func(h *house, g *idem.Guard, c *idem.Conn) { h.ask(g, on(c, occ())); c.Heard() }, true},
 		{"the write failed", func(h *house, g *idem.Guard, c *idem.Conn) {
 			a := h.ask(g, on(c, occ()))
-			a.Deliver()()
+			a.Deliver()(errGone)
 			c.Heard()
 		}, true},
+		{"the write failed after something was heard", func(h *house, g *idem.Guard, c *idem.Conn) {
+			a := h.ask(g, on(c, occ()))
+			done := a.Deliver()
+			c.Heard()
+			done(errGone)
+			c.Heard()
+		}, true},
+		{"the write is still under way", func(h *house, g *idem.Guard, c *idem.Conn) {
+			a := h.ask(g, on(c, occ()))
+			a.Deliver()
+			c.Heard()
+		}, true},
+		{"the write ended after something was heard", func(h *house, g *idem.Guard, c *idem.Conn) {
+			a := h.ask(g, on(c, occ()))
+			done := a.Deliver()
+			c.Heard()
+			done(nil)
+		}, false},
+		{"cancelled when it was written", func(h *house, g *idem.Guard, c *idem.Conn) {
+			a := h.ask(g, on(c, occ()))
+			done := a.Deliver()
+			done(nil)
+			done(errGone)
+			c.Heard()
+		}, true},
+		{"cancelled when it was sure", func(h *house, g *idem.Guard, c *idem.Conn) {
+			a := h.ask(g, on(c, occ()))
+			done := a.Deliver()
+			done(nil)
+			c.Heard()
+			done(errGone)
+		}, false},
 		{"later than the client's patience", func(h *house, g *idem.Guard, c *idem.Conn) {
 			h.acts(slowly(56*time.Second), applies)
 			h.call(g, on(c, occ()))
@@ -47,6 +82,34 @@ func TestDelivery(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestDeliveryOnOneConnection: a fast client's next ask comes before the write
+// of the answer is known to have succeeded.
+func TestDeliveryOnOneConnection(t *testing.T) {
+	timed(t, "the write is still under way", func(t *testing.T, h *house) {
+		g := h.guard()
+		c := g.Conn()
+		a := h.ask(g, on(c, occ()))
+		done := a.Deliver()
+		wantResult(t, h.ask(g, on(c, occ())), first, true) // asked before it had the answer
+		c.Heard()
+		wantResult(t, h.ask(g, on(g.Conn(), occ())), first, true)
+		wantResult(t, h.ask(g, on(c, occ())), second, false)
+		done(nil)
+		h.wantEffects(2)
+	})
+	timed(t, "call ids are taken back with the mark", func(t *testing.T, h *house) {
+		g := h.guard()
+		c := g.Conn()
+		a := h.ask(g, on(c, occ("call_0")))
+		done := a.Deliver()
+		done(nil)
+		done(errGone)
+		c.Heard()
+		wantResult(t, h.ask(g, on(c, occ("call_0"))), first, true)
+		h.wantEffects(1)
+	})
 }
 
 func TestMarks(t *testing.T) {

@@ -34,7 +34,7 @@ func (h *house) call(g *idem.Guard, a idem.Ask) idem.Answer {
 		a.Conn.Heard()
 	}
 	ans := h.ask(g, a)
-	ans.Deliver()
+	ans.Deliver()(nil)
 	return ans
 }
 

@@ -1,6 +1,7 @@
 package idem
 
 import (
+	"slices"
 	"sync"
 	"time"
 )
@@ -127,48 +128,89 @@ func (m *marker) flush() {
 func (g *Guard) Conn() *Conn { return &Conn{confirm: g.marks.deliver, answered: map[ID]struct{}{}} }
 
 // Heard tells the guard that the client sent something on the connection: what
-// was handed over before has arrived. Call it for every message, before Do.
+// was written before has arrived. Call it for every message before Do, except
+// for one that cancels a request: it may be the client's reply to an answer that
+// it threw away.
 func (c *Conn) Heard() {
 	c.mu.Lock()
-	p := c.pending
-	c.pending = nil
-	c.mu.Unlock()
-	if len(p) > 0 {
-		c.confirm(p)
-	}
+	defer c.mu.Unlock()
+	var arrived []mark
+	c.pending = slices.DeleteFunc(c.pending, func(h *handed) bool {
+		h.heard = true
+		if h.written && h.mark.n > 0 {
+			arrived = append(arrived, h.mark)
+		}
+		return h.written
+	})
+	c.confirm(arrived) // before others can see that it is not pending any more
 }
 
 // answeredLimit bounds how many call ids a connection remembers.
 const answeredLimit = 4096
 
 // hand notes that an answer leaves on the connection.
-func (c *Conn) hand(k mark, aliases []ID) (undo func()) {
+func (c *Conn) hand(k mark, aliases []ID) (done func(error)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if k.n > 0 {
-		c.pending = append(c.pending, k)
-	}
+	h := &handed{mark: k, aliases: aliases}
+	c.pending = append(c.pending, h)
 	if len(c.answered)+len(aliases) > answeredLimit {
 		clear(c.answered)
 	}
 	for _, a := range aliases {
 		c.answered[a] = struct{}{}
 	}
-	return func() { c.takeBack(k, aliases) }
+	return func(err error) { c.settle(h, err) }
 }
 
-func (c *Conn) takeBack(k mark, aliases []ID) {
+// settle says what became of an answer that left. One that was taken back, or
+// has arrived, stays so.
+func (c *Conn) settle(h *handed, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for i, p := range c.pending {
-		if p == k {
-			c.pending = append(c.pending[:i:i], c.pending[i+1:]...)
-			break
+	at := slices.Index(c.pending, h)
+	if at < 0 {
+		return
+	}
+	if err == nil {
+		h.written = true
+		if !h.heard {
+			return
 		}
 	}
-	for _, a := range aliases {
-		delete(c.answered, a)
+	c.pending = slices.Delete(c.pending, at, at+1)
+	switch {
+	case err != nil:
+		for _, a := range h.aliases {
+			delete(c.answered, a)
+		}
+	case h.mark.n > 0:
+		c.confirm([]mark{h.mark})
 	}
+}
+
+// delivered is what an ask on this connection has to know of a run beyond the
+// ledger: what counts for all, and what is on its way to this client, who has
+// sent something since. Read it before the snapshot.
+func (c *Conn) delivered(m *marker, row ID) *Delivered {
+	var own []uint64
+	if c != nil {
+		c.mu.Lock()
+		for _, h := range c.pending {
+			if h.heard && h.mark.n > 0 && h.mark.row == row {
+				own = append(own, h.mark.n)
+			}
+		}
+		c.mu.Unlock()
+	}
+	d := m.known(row)
+	if d == nil && len(own) > 0 {
+		d = &Delivered{}
+	}
+	for _, n := range own {
+		d.Add(n)
+	}
+	return d
 }
 
 // skip lists which of these call ids had their answer on this connection.

@@ -135,9 +135,10 @@ func (c *call) serve(hint bool) {
 		return
 	}
 	parts := c.render(&answer)
-	undo := answer.Deliver()
-	if _, err := c.s.out.write(parts...); err != nil {
-		undo()
+	done := answer.Deliver()
+	_, err := c.s.out.write(parts...)
+	done(err)
+	if err != nil {
 		c.s.g.cfg.Log.Debug().Err(err).Msg("the client does not read any more")
 	}
 	crash.At("delivered")
