@@ -39,15 +39,15 @@ type row struct {
 }
 
 func rowOf(r *idem.Record, now idem.Instant) row {
-	class := r.Class
-	if class == idem.ClassSuccess {
-		class = ""
+	class, text := r.Class, r.Text
+	if class == idem.ClassSuccess || r.State == idem.StateCommitted { // how it came to be known is no error
+		class, text = "", ""
 	}
 	return row{
 		Op: r.Op.String(), Tenant: r.Scope.Tenant, Tool: r.Scope.Tool, Operation: r.Scope.Operation,
 		Key: r.Key, KeySource: string(r.Source), Generation: r.Generation, Task: r.Task, Run: r.Run, Step: r.Step,
 		State: string(r.Shown(now)), Attempt: r.Last, May: r.MayHaveApplied(), ExternalID: r.ExternalID,
-		ErrorClass: string(class), Reason: string(r.Reason), Error: r.Text,
+		ErrorClass: string(class), Reason: string(r.Reason), Error: text,
 		CreatedAt: stamp(r.CreatedAt), StartedAt: stamp(r.StartedAt), CommittedAt: stamp(r.CommittedAt), Unknown: stamp(r.UnknownSince),
 		SettledAt: stamp(r.SettledAt), UpdatedAt: stamp(r.UpdatedAt), ExpiresAt: stamp(r.ExpiresAt), Version: uint64(r.Version), Expired: r.Expired,
 	}
