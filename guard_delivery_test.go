@@ -39,11 +39,18 @@ func TestDelivery(t *testing.T) {
 			a.Deliver()
 			c.Heard()
 		}, true},
-		{"the write ended after something was heard", func(h *house, g *idem.Guard, c *idem.Conn) {
+		{"heard during the write only", func(h *house, g *idem.Guard, c *idem.Conn) {
 			a := h.ask(g, on(c, occ()))
 			done := a.Deliver()
 			c.Heard()
 			done(nil)
+		}, true},
+		{"heard during the write and after", func(h *house, g *idem.Guard, c *idem.Conn) {
+			a := h.ask(g, on(c, occ()))
+			done := a.Deliver()
+			c.Heard()
+			done(nil)
+			c.Heard()
 		}, false},
 		{"cancelled when it was written", func(h *house, g *idem.Guard, c *idem.Conn) {
 			a := h.ask(g, on(c, occ()))

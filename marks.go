@@ -169,23 +169,15 @@ func (c *Conn) settle(h *handed, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	at := slices.Index(c.pending, h)
-	if at < 0 {
-		return
-	}
-	if err == nil {
-		h.written = true
-		if !h.heard {
-			return
-		}
-	}
-	c.pending = slices.Delete(c.pending, at, at+1)
 	switch {
-	case err != nil:
+	case at < 0:
+	case err == nil: // what was heard meanwhile may have been sent before
+		h.written = true
+	default:
+		c.pending = slices.Delete(c.pending, at, at+1)
 		for _, a := range h.aliases {
 			delete(c.answered, a)
 		}
-	case h.mark.n > 0:
-		c.confirm([]mark{h.mark})
 	}
 }
 
