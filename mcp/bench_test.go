@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/mcp-idem/mcp-idem"
+	"github.com/mcp-idem/mcp-idem/policy"
 )
 
 // peer is a server as a client sees it: two pipes.
@@ -90,7 +91,7 @@ func BenchmarkUnguarded(b *testing.B) {
 func serveGateway() {
 	self, _ := os.Executable()
 	up := NewUpstream(Server{Name: "fake", Command: self, Env: []string{fakeMode + "=on"}})
-	g, err := NewGateway(Config{Guard: &stubGuard{done: map[string]idem.Outcome{}}, Upstream: up, Policy: stubPolicy{"peek": {Effect: EffectRead}}})
+	g, err := NewGateway(Config{Guard: &stubGuard{done: map[string]idem.Outcome{}}, Upstream: up, Policy: stubPolicy{"peek": {Effect: policy.EffectRead}}})
 	if err == nil {
 		err = g.Serve(context.Background(), os.Stdin, os.Stdout)
 	}

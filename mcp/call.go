@@ -10,6 +10,7 @@ import (
 
 	"github.com/mcp-idem/mcp-idem"
 	"github.com/mcp-idem/mcp-idem/internal/crash"
+	"github.com/mcp-idem/mcp-idem/policy"
 )
 
 // call is one guarded tools/call.
@@ -27,8 +28,9 @@ type call struct {
 	stop   context.CancelFunc
 
 	mu        sync.Mutex
-	over      bool // no answer is owed any more
-	unwanted  bool // the client cancelled it
+	over      bool        // no answer is owed any more
+	unwanted  bool        // the client cancelled it
+	delivered func(error) // set with its answer
 	on        *child
 	key       uint64
 	passedOn  bool          // the cancellation was, or is about to be
@@ -68,14 +70,15 @@ func (s *session) call(e envelope) {
 	name, err := toolName(params)
 	if err != nil {
 		s.sayError(e.rawID(), codeInvalidParams, err.Error())
+		s.done()
 		return
 	}
 	rules := s.g.cfg.Policy.Tool(s.g.server + "/" + name)
-	if rules.Effect == EffectRead {
+	if rules.Effect == policy.EffectRead {
 		s.pass(e)
 		return
 	}
-	hint := rules.Effect == EffectSilent && s.g.cfg.TrustHints
+	hint := rules.Effect == "" && s.g.cfg.TrustHints
 	if hint {
 		if t, known := s.up.tools.get(name); known {
 			if hint = false; t != nil && t.ReadOnly {
@@ -87,7 +90,6 @@ func (s *session) call(e envelope) {
 	e.line = bytes.Clone(e.line)
 	c := &call{s: s, env: e, id: e.rawID(), name: name, rules: rules, forwarded: make(chan struct{})}
 	c.ctx, c.stop = context.WithCancel(s.ctx)
-	s.open.Add(1)
 	s.mu.Lock()
 	s.calls[string(c.id)] = c
 	s.mu.Unlock()
@@ -122,51 +124,65 @@ func (c *call) serve(hint bool) {
 			c.s.g.cfg.Log.Warn().Err(err).Str("tool", c.name).Msg("the tool's hints are not known: it is guarded")
 		}
 		if t != nil && t.ReadOnly {
-			if c.finish() {
+			if c.finish(nil) {
 				c.s.pass(c.env)
+			} else {
+				c.s.done()
 			}
-			c.s.open.Done()
 			return
 		}
 	}
-	defer c.s.open.Done()
+	defer c.s.done()
 	answer := c.ask()
-	if !c.finish() {
+	parts := c.render(&answer)
+	if !c.finish(&answer) {
 		return
 	}
-	parts := c.render(&answer)
-	done := answer.Deliver()
 	_, err := c.s.out.write(parts...)
-	done(err)
+	c.delivered(err)
 	if err != nil {
 		c.s.g.cfg.Log.Debug().Err(err).Msg("the client does not read any more")
 	}
 	crash.At("delivered")
 }
 
-// finish takes the call off the list and reports whether an answer is owed.
-func (c *call) finish() bool {
-	c.s.mu.Lock()
-	if c.s.calls[string(c.id)] == c {
-		delete(c.s.calls, string(c.id))
-	}
-	c.s.mu.Unlock()
+// finish reports whether an answer is owed, and takes the call off the list. An
+// answer that is given stays in reach of a cancellation for a while.
+func (c *call) finish(a *idem.Answer) bool {
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	owed := !c.over
 	c.over = true
+	if owed && a != nil {
+		c.delivered = a.Deliver()
+	}
+	c.mu.Unlock()
+	s, id := c.s, string(c.id)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.calls[id] == c {
+		delete(s.calls, id)
+	}
+	if owed && a != nil {
+		s.given[id] = c
+	}
 	return owed
 }
 
-// cancelled ends the wait of the asker, not the attempt.
+var errUnwanted = errors.New("the client has cancelled the request")
+
+// cancelled ends the wait of the asker, not the attempt. An answer that has just
+// been given was thrown away.
 func (c *call) cancelled(note envelope, at span) {
 	c.mu.Lock()
-	first := !c.over
+	first, thrownAway := !c.over, c.delivered
 	c.over, c.unwanted = true, c.unwanted || first
 	on, key := c.on, c.key
 	passOn := first && c.rules.ForwardCancel && on != nil
 	c.passedOn = c.passedOn || passOn
 	c.mu.Unlock()
+	if thrownAway != nil {
+		thrownAway(errUnwanted)
+	}
 	if !first {
 		return
 	}
@@ -250,11 +266,11 @@ func (c *call) prepare(ctx context.Context) (idem.Site, error) {
 func (c *call) attempt(ctx context.Context, d idem.Dispatch) idem.Outcome {
 	params, err := c.outgoing(d.Key)
 	if err != nil {
-		return notSent(err)
+		return idem.Outcome{Class: idem.ClassNotSent, Text: err.Error(), Ended: idem.EndByNotSent}
 	}
 	on := c.s.up.live.Load()
 	if on == nil || on.incarnation != d.Site.Incarnation {
-		return notSent(errGone)
+		return c.notSent(errGone)
 	}
 	line := splice(c.env.line, c.env.params, params)
 	id := c.env.id
@@ -262,14 +278,16 @@ func (c *call) attempt(ctx context.Context, d idem.Dispatch) idem.Outcome {
 		shift := len(line) - len(c.env.line)
 		id = span{id.from + shift, id.to + shift}
 	}
-	ends := make(chan idem.Outcome, 1)
-	key, n, err := on.send(line, id, &pending{done: func(r reply) { ends <- c.outcome(r) }})
+	ends, cut := make(chan idem.Outcome, 1), make(chan struct{}, 1)
+	key, err := on.send(line, id, &pending{done: func(r reply) { ends <- c.outcome(r) }, cut: func() {
+		select {
+		case cut <- struct{}{}:
+		default:
+		}
+	}})
 	sent := time.Now()
-	if err != nil && n == 0 {
-		return notSent(err)
-	}
 	if err != nil {
-		return c.outcome(reply{err: fmt.Errorf("%d bytes of the request left: %w", n, err), sent: n, sentAt: sent})
+		return c.notSent(err)
 	}
 	crash.At("dispatched")
 	c.mu.Lock()
@@ -278,25 +296,30 @@ func (c *call) attempt(ctx context.Context, d idem.Dispatch) idem.Outcome {
 	c.passedOn = c.passedOn || late
 	c.mu.Unlock()
 	if late {
-		on.cancel(key)
-		close(c.forwarded)
+		go func() {
+			on.cancel(key)
+			close(c.forwarded)
+		}()
 	}
-	o := c.wait(ctx, ends, on, key, d.Free)
+	o := c.wait(ctx, ends, cut, on, key, d.Free)
 	if o.Sent.IsZero() {
 		o.Sent = sent
 	}
 	return o
 }
 
-// wait waits for the attempt's end, whatever its asker does. A server that was
-// told of a cancellation may never answer: then asks are freed, and an answer
-// that comes all the same counts.
-func (c *call) wait(ctx context.Context, ends <-chan idem.Outcome, on *child, key uint64, free func()) idem.Outcome {
+// wait waits for the attempt's end, whatever its asker does. Asks are freed
+// where no answer can be counted on: when it began and cannot be read, and when
+// a server that was told of a cancellation stays silent. One that comes all the
+// same counts.
+func (c *call) wait(ctx context.Context, ends <-chan idem.Outcome, cut <-chan struct{}, on *child, key uint64, free func()) idem.Outcome {
 	forwarded, silent := c.forwarded, (<-chan time.Time)(nil)
 	for {
 		select {
 		case o := <-ends:
 			return o
+		case <-cut:
+			free()
 		case <-forwarded:
 			forwarded, silent = nil, time.After(cancelGrace)
 		case <-silent:
@@ -326,8 +349,10 @@ func (c *call) outgoing(key string) ([]byte, error) {
 	return params, err
 }
 
-func notSent(err error) idem.Outcome {
-	return idem.Outcome{Class: idem.ClassNotSent, Text: err.Error(), Ended: idem.EndByNotSent}
+// notSent is the outcome of an attempt whose process was gone, or took nothing
+// any more: with a process of state, that state is lost.
+func (c *call) notSent(err error) idem.Outcome {
+	return idem.Outcome{Class: idem.ClassNotSent, Text: err.Error(), Ended: idem.EndByNotSent, Lost: c.rules.Process}
 }
 
 // outcome says how an attempt ended. The bytes are copied.
@@ -341,8 +366,10 @@ func (c *call) outcome(r reply) idem.Outcome {
 		}
 		o.Lost = c.rules.Process && errors.Is(r.err, errGone)
 		return o
-	case r.broken || !validText(r.env.line):
-		return c.rules.Judge(End{Err: errors.New("the answer cannot be read")})
+	case !validText(r.env.line): // it is whole, and no JSON
+		o := c.rules.Judge(End{Err: errors.New("the answer is not valid UTF-8")})
+		o.Ended = idem.EndByAnswer
+		return o
 	case r.env.errObj.there():
 		return ended(bytes.Clone(r.env.errObj.of(r.env.line)), idem.ResultError, func(raw []byte) idem.Outcome { return c.rules.Judge(End{Error: raw}) })
 	}

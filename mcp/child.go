@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"regexp"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -18,8 +19,11 @@ import (
 )
 
 const (
-	endLimit   = 10 * time.Second       // for ending a group
+	endLimit   = 5 * time.Second        // for ending a group
+	reapLimit  = time.Second            // for a leader to be gone after that
 	drainPipe  = 500 * time.Millisecond // for what a dead child left in its pipe
+	handOver   = 10 * time.Second       // for a client to take that
+	closing    = 2 * time.Second        // the same when the upstream is being closed
 	stderrKept = 20                     // lines of standard error kept for messages
 )
 
@@ -44,11 +48,13 @@ type child struct {
 	mu      sync.Mutex
 	pending map[uint64]*pending
 	dying   bool // nothing can be sent any more
+	buried  bool // every request has its end
 
 	own    atomic.Bool   // the handshake was ours, not the client's
 	useful atomic.Bool   // it answered something
 	exited chan struct{} // the process itself has ended
 	gone   chan struct{} // every pending request has its end, and the upstream knows
+	leave  sync.Once     // closes gone
 }
 
 // pending is a request that the child owes an answer.
@@ -56,21 +62,27 @@ type pending struct {
 	// Of a request that passes through: whom to answer, and under which id.
 	to *session
 	id []byte
-	// Of any other: called once, on the goroutine that reads the child.
+	// Of any other: called once; it must not wait for anything.
 	done func(reply)
+	// Of a guarded call: called when an answer began that cannot be read. The
+	// call stays pending.
+	cut func()
 }
 
 // reply is what became of a request.
 type reply struct {
 	env    envelope // of the answer; valid during the call of done
-	broken bool     // an answer began and cannot be read to its end
+	broken bool     // an answer began and cannot be read
 	sent   int      // bytes that left; only with err
 	err    error    // there is no answer and there will be none
 	ended  bool     // with err: it is known that nothing of the group is left
 	sentAt time.Time
 }
 
-var errGone = errors.New("the upstream's process has ended")
+var (
+	errGone  = errors.New("the upstream's process has ended")
+	errStuck = errors.New("the upstream's process cannot be ended")
+)
 
 // spawn starts a process. The error is that of a command that cannot be run.
 func (u *Upstream) spawn() (*child, error) {
@@ -127,74 +139,145 @@ func (c *child) wait(read <-chan struct{}) {
 	err := c.proc.Cmd.Wait()
 	close(c.exited)
 	c.stopSending()
-	c.up.live.CompareAndSwap(c, nil)
 	ctx, cancel := context.WithTimeout(context.Background(), endLimit)
 	ended := c.proc.End(ctx)
 	cancel()
 	at := time.Now()
-	// What left the group may still hold the pipe.
+	// What left the group may still hold the pipe, and the client may not take
+	// what was said last.
 	_ = c.outFile.SetReadDeadline(at.Add(drainPipe))
-	<-read
+	select {
+	case <-read:
+	case <-time.After(handOver):
+	case <-c.up.quit:
+		within(read, closing)
+	}
 	closeAll(c.inFile, c.outFile)
 	c.log.Info().AnErr("status", err).Bool("group_ended", ended).Msg("upstream has ended")
-	c.mu.Lock()
-	left := c.pending
-	c.pending = nil
-	c.mu.Unlock()
-	for _, p := range left {
-		p.fail(reply{err: errGone, ended: ended, sent: 1, sentAt: at})
-	}
-	c.up.buried(c)
-	close(c.gone)
+	c.bury(reply{err: errGone, ended: ended, sent: 1, sentAt: at})
+	c.up.announce(c.incarnation)
+	c.leave.Do(func() { close(c.gone) })
 }
 
+// giveUp lets go of a process that survives KILL: it cannot be signalled, or
+// hangs in the kernel.
+func (c *child) giveUp() {
+	c.log.Error().Msg("the upstream's process cannot be ended; it is left alone")
+	c.bury(reply{err: errStuck, sent: 1, sentAt: time.Now()})
+	c.leave.Do(func() { close(c.gone) })
+}
+
+// bury gives every request its end. What the client is told has a goroutine of
+// its own: it may not be reading.
+func (c *child) bury(r reply) {
+	c.mu.Lock()
+	left, again := c.pending, c.buried
+	c.pending, c.buried = nil, true
+	c.mu.Unlock()
+	if again {
+		return
+	}
+	var passed []*pending
+	for _, p := range left {
+		if p.done == nil {
+			passed = append(passed, p)
+		} else {
+			p.done(r)
+		}
+	}
+	failed := c.up.forget(c)
+	go func() {
+		for _, p := range passed {
+			p.fail(r)
+		}
+		c.up.asks.drop(c, c.up.client.Load())
+		if failed != nil {
+			c.up.refuseInit(failed)
+		}
+	}()
+}
+
+// stopSending sees to it that nothing new is sent.
 func (c *child) stopSending() {
 	c.mu.Lock()
 	c.dying = true
 	c.mu.Unlock()
+	c.up.mu.Lock()
+	c.up.live.CompareAndSwap(c, nil)
+	c.up.mu.Unlock()
+}
+
+func (c *child) isBuried() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.buried
+}
+
+func (c *child) isDying() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.dying
 }
 
 // stop ends the child: standard input is closed, and after grace the group is
-// ended. It returns when every request has its end.
+// ended. It returns when every request has its end, whether or not the process
+// can be ended.
 func (c *child) stop(grace time.Duration) {
 	c.stopSending()
 	_ = c.inFile.Close()
-	timer := time.NewTimer(grace)
-	defer timer.Stop()
-	select {
-	case <-c.exited:
-	case <-timer.C:
+	if !within(c.exited, grace) {
 		ctx, cancel := context.WithTimeout(context.Background(), endLimit)
-		defer cancel()
 		c.proc.End(ctx)
+		cancel()
+		if !within(c.exited, reapLimit) {
+			c.giveUp()
+		}
 	}
 	<-c.gone
 }
 
+// within waits for a channel to be closed, at most d.
+func within(ch <-chan struct{}, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ch:
+		return true
+	case <-t.C:
+		return false
+	}
+}
+
 // send sends a request: the line with our id in the place of its own. An error
-// means that it has no end but this one; n of its bytes were taken.
-func (c *child) send(line []byte, id span, p *pending) (key uint64, n int, err error) {
+// means that nothing was sent, and that the request has no end but this one.
+func (c *child) send(line []byte, id span, p *pending) (key uint64, err error) {
 	key = c.up.nextID.Add(1)
+	return key, c.sendAs(key, line, id, p)
+}
+
+func (c *child) sendAs(key uint64, line []byte, id span, p *pending) error {
 	c.mu.Lock()
 	if c.dying {
 		c.mu.Unlock()
-		return 0, 0, errGone
+		return errGone
 	}
 	c.pending[key] = p
 	c.mu.Unlock()
 	var num [20]byte
-	n, err = c.in.write(line[:id.from], strconv.AppendUint(num[:0], key, 10), line[id.to:])
-	if err == nil {
-		return key, n, nil
+	n, err := c.in.write(line[:id.from], strconv.AppendUint(num[:0], key, 10), line[id.to:])
+	switch {
+	case err == nil:
+		return nil
+	case n > 0: // it understands nothing more; how the request ends is seen when it does
+		c.log.Warn().Err(err).Int("bytes", n).Msg("a part of a request was written; the upstream is ended")
+		go c.stop(0)
+		return nil
+	case c.take(key) == nil: // somebody else told it already
+		return nil
 	}
-	if c.take(key) == nil { // somebody else told it already
-		return key, n, nil
-	}
+	go c.stop(stopGrace) // it takes nothing more
 	c.stopSending()
-	if n > 0 {
-		go c.stop(0) // after half a line the server understands nothing more
-	}
-	return key, n, err
+	return err
 }
 
 // take removes a pending request; nil: it has its end already.
@@ -216,11 +299,15 @@ func (p *pending) fail(r reply) {
 
 // read hands on what the child says, in order.
 func (c *child) read() {
-	in := newLineReader(c.outFile)
+	in := newLineReader(c.outFile, c.up.lineLimit)
 	var p parser
 	var noise burst
 	for {
 		line, err := in.next()
+		if errors.Is(err, errLong) {
+			c.long(&p, line, in.tail)
+			continue
+		}
 		if len(line) > 0 {
 			c.line(&p, line, &noise)
 		}
@@ -244,7 +331,7 @@ func (c *child) line(p *parser, line []byte, noise *burst) {
 	case err == nil && e.method != "":
 		noise.over()
 		c.up.fromChild(c, e)
-	case e.id.there() && e.method == "" && (e.result.there() || e.errObj.there() || p.s.open == `"result"` || p.s.open == `"error"`):
+	case e.id.there() && e.method == "" && answers(&e, p):
 		noise.over()
 		c.answer(e, err)
 	default:
@@ -254,25 +341,75 @@ func (c *child) line(p *parser, line []byte, noise *burst) {
 	}
 }
 
+// answers reports whether a line is an answer, or has begun as one.
+func answers(e *envelope, p *parser) bool {
+	return e.result.there() || e.errObj.there() || p.s.open == `"result"` || p.s.open == `"error"`
+}
+
+// lastID finds the id in the end of an answer: some write it last. What comes
+// right before the last brace is of the top level.
+var lastID = regexp.MustCompile(`"id":\s*("?[0-9]+"?)\s*(?:,\s*"jsonrpc":\s*"2.0"\s*)?\}$`)
+
+// long takes the beginning and the end of a line that is too long.
+func (c *child) long(p *parser, head, tail []byte) {
+	e, _ := p.parse(head)
+	id := e.rawID()
+	if m := lastID.FindSubmatch(tail); m != nil && len(id) == 0 {
+		id = m[1]
+	}
+	c.log.Error().Int("limit", c.up.lineLimit).Bytes("id", id).Msg("upstream wrote a message that is too long; it is skipped")
+	if len(id) > 0 && e.method == "" && answers(&e, p) {
+		c.unreadable(id, errLong)
+	}
+}
+
 func (c *child) answer(e envelope, err error) {
 	if !c.useful.Load() {
 		c.useful.Store(true)
 		c.up.useful.Store(true)
 	}
-	key, perr := strconv.ParseUint(string(bytes.Trim(e.rawID(), `"`)), 10, 64)
+	if err != nil {
+		c.unreadable(e.rawID(), err)
+		return
+	}
 	var to *pending
-	if perr == nil {
+	if key, err := keyOf(e.rawID()); err == nil {
 		to = c.take(key)
 	}
 	switch {
 	case to == nil:
 		c.log.Debug().Bytes("id", e.rawID()).Msg("an answer that nobody waits for")
 	case to.done != nil:
-		to.done(reply{env: e, broken: err != nil})
-	case err != nil:
-		c.log.Warn().AnErr("reason", err).Msg("an answer of the upstream cannot be read")
-		to.fail(reply{err: err, sent: 1})
+		to.done(reply{env: e})
 	default:
 		to.to.passAnswer(to.id, e)
+	}
+}
+
+// keyOf reads the id of an answer; some servers turn numbers into strings.
+func keyOf(id []byte) (uint64, error) { return strconv.ParseUint(string(bytes.Trim(id, `"`)), 10, 64) }
+
+// unreadable takes an answer that cannot be read. Whether what it answers has
+// ended is not known: a guarded call stays pending until the process ends.
+func (c *child) unreadable(id []byte, err error) {
+	c.log.Warn().AnErr("reason", err).Bytes("id", id).Msg("an answer of the upstream cannot be read")
+	key, bad := keyOf(id)
+	if bad != nil {
+		return
+	}
+	c.mu.Lock()
+	p := c.pending[key]
+	if p != nil && p.cut == nil {
+		delete(c.pending, key)
+	}
+	c.mu.Unlock()
+	switch {
+	case p == nil:
+	case p.cut != nil:
+		p.cut()
+	case p.done != nil:
+		p.done(reply{broken: true})
+	default:
+		p.fail(reply{err: err, sent: 1})
 	}
 }

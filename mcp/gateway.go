@@ -36,7 +36,7 @@ type Gateway struct {
 
 // lostLimit bounds how long the guard may take to write down what was lost with
 // a process.
-const lostLimit = time.Minute
+const lostLimit = 10 * time.Second
 
 // NewGateway checks the configuration and returns a Gateway. It makes the
 // upstream tell the guard of each process that has ended; nothing may have been
@@ -77,10 +77,12 @@ func (g *Gateway) lostProcess(incarnation string) {
 	}
 }
 
-// Serve speaks with one client until its input ends or ctx does. Then running
-// calls are waited for, Drain at most, and the upstream is closed; what still
-// runs is an unknown outcome. A broken out loses answers and no outcome. The
-// error is nil after an orderly end, or a *StartError.
+// Serve speaks with one client until its input ends or ctx does. Then nothing
+// new is taken, and running calls are waited for, Drain at most; then the
+// upstream is closed, and what still runs is an unknown outcome, which its asker
+// is told. A broken out, or one that nobody reads, loses answers and no outcome,
+// and does not keep Serve. The error is nil after an orderly end, or a
+// *StartError.
 func (g *Gateway) Serve(ctx context.Context, in io.Reader, out io.Writer) error {
 	up := g.cfg.Upstream
 	s := newSession(g, out)

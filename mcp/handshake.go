@@ -31,9 +31,10 @@ var initializedLine = []byte(`{"jsonrpc":"2.0","method":"notifications/initializ
 // ownMeta is what requests of ours carry to a stateless server.
 var ownMeta = []byte(`{"` + metaVersion + `":"` + modernVersion + `","io.modelcontextprotocol/clientInfo":{"name":"mcp-idem","version":"1"},"io.modelcontextprotocol/clientCapabilities":{}}`)
 
-// initialize takes a client's initialize. It is answered by a process that has
-// shaken hands with nobody before, however many have to be started for it:
-// nothing with an effect has been sent.
+// initialize takes a client's initialize. It goes to the process that is there,
+// said again or not, unless we have shaken hands with that one by ourselves;
+// however many have to be started until one answers, nothing with an effect has
+// been sent.
 func (u *Upstream) initialize(from *session, e envelope) {
 	line := bytes.Clone(e.line)
 	u.mu.Lock()
@@ -74,7 +75,7 @@ func (u *Upstream) shakeLocked(c *child) {
 	u.live.CompareAndSwap(c, nil)
 	p := &pending{done: func(r reply) { u.shaken(c, in, r) }}
 	go func() { // a pipe that is full must not hold up everything
-		if _, _, err := c.send(in.line, in.id, p); err != nil {
+		if _, err := c.send(in.line, in.id, p); err != nil {
 			c.stop(0)
 		}
 	}()
@@ -92,27 +93,43 @@ func (u *Upstream) shaken(c *child, in *clientInit, r reply) {
 	}
 	owed := in.owed
 	in.owed = false
-	c.shaking, c.shook = false, true
 	refused := r.broken || r.env.errObj.there()
 	if refused && owed {
 		u.init = nil
 	} else if refused {
 		u.log.Warn().Bytes("answer", r.env.line[:min(200, len(r.env.line))]).Msg("the restarted upstream refuses the client's initialize")
 	}
-	if in.done != nil {
-		_, _ = c.in.write(in.done)
+	done := in.done
+	if refused && owed {
+		done = nil
 	}
-	if u.cur == c {
-		u.live.Store(c)
+	if done == nil {
+		u.shookLocked(c)
 	}
-	u.changedLocked()
 	u.mu.Unlock()
+	if done != nil { // nothing may overtake it
+		go func() {
+			_, _ = c.in.write(done)
+			u.mu.Lock()
+			if u.init == in {
+				u.shookLocked(c)
+			}
+			u.mu.Unlock()
+		}()
+	}
 	switch {
 	case owed && r.broken:
 		in.from.failPassed(in.id.of(in.line), reply{err: errors.New("its answer cannot be read"), sent: 1})
 	case owed:
 		in.from.passAnswer(in.id.of(in.line), r.env)
 	}
+}
+
+// shookLocked: a process has been shaken hands with.
+func (u *Upstream) shookLocked(c *child) {
+	c.shaking, c.shook = false, true
+	u.takeLocked(c)
+	u.changedLocked()
 }
 
 // refuseInit answers an initialize that no process will.
@@ -133,20 +150,16 @@ func (u *Upstream) refuseInit(err error) {
 // not answered initialize yet gets it when it has.
 func (u *Upstream) initialized(line []byte) {
 	u.mu.Lock()
-	defer u.mu.Unlock()
-	if u.init == nil {
-		u.notifyLocked(line)
-		return
+	to := u.live.Load()
+	if u.init != nil {
+		u.init.done = bytes.Clone(line)
+		if to = u.cur; to != nil && (!to.shook || to.shaking) {
+			to = nil
+		}
 	}
-	u.init.done = bytes.Clone(line)
-	if u.cur != nil && u.cur.shook && !u.cur.shaking {
-		u.notifyLocked(line)
-	}
-}
-
-func (u *Upstream) notifyLocked(line []byte) {
-	if c := u.live.Load(); c != nil {
-		_, _ = c.in.write(line)
+	u.mu.Unlock()
+	if to != nil {
+		_, _ = to.in.write(line)
 	}
 }
 
@@ -173,8 +186,8 @@ func (u *Upstream) shakeOwn(c *child) {
 	if err != nil {
 		u.lastErr = fmt.Errorf("handshake with the upstream: %w", err)
 		u.log.Warn().Err(err).Msg("handshake with the upstream failed")
-	} else if u.cur == c && u.init == nil {
-		u.live.Store(c)
+	} else if u.init == nil {
+		u.takeLocked(c)
 	}
 	u.changedLocked()
 	u.mu.Unlock()

@@ -52,10 +52,20 @@ func (g *stubGuard) Do(ctx context.Context, ask idem.Ask, effect idem.Effect) id
 	if err != nil {
 		return idem.Answer{Err: &idem.Error{Code: idem.CodeFailed, Text: "not sent: " + err.Error()}}
 	}
-	ends := make(chan idem.Outcome, 1)
+	ends, freed := make(chan idem.Outcome, 1), make(chan struct{}, 1)
+	free := func() {
+		select {
+		case freed <- struct{}{}:
+		default:
+		}
+	}
 	go func() {
-		ends <- effect.Run(context.WithoutCancel(ctx), idem.Dispatch{Key: op.String(), Attempt: 1, Site: site})
+		ends <- effect.Run(context.WithoutCancel(ctx), idem.Dispatch{Key: op.String(), Attempt: 1, Site: site, Free: free})
 	}()
+	unknown := func() idem.Answer {
+		rec.State = idem.StateUnknown
+		return idem.Answer{Err: &idem.Error{Code: idem.CodeUnknown, Text: "The outcome is not known.", Record: rec, Op: op}, Record: rec, Op: op}
+	}
 	record := func(o idem.Outcome) {
 		g.mu.Lock()
 		defer g.mu.Unlock()
@@ -66,10 +76,12 @@ func (g *stubGuard) Do(ctx context.Context, ask idem.Ask, effect idem.Effect) id
 	case o := <-ends:
 		record(o)
 		if o.Result == nil {
-			rec.State = idem.StateUnknown
-			return idem.Answer{Err: &idem.Error{Code: idem.CodeUnknown, Text: "The outcome is not known.", Record: rec, Op: op}, Record: rec, Op: op}
+			return unknown()
 		}
 		return idem.Answer{Record: rec, Op: op, Result: o.Result, Kind: o.Kind}
+	case <-freed:
+		go func() { record(<-ends) }()
+		return unknown()
 	case <-ctx.Done():
 		go func() { record(<-ends) }()
 		return idem.Answer{Err: &idem.Error{Code: idem.CodeInProgress, Text: "The call still runs."}}

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/mcp-idem/mcp-idem"
+	"github.com/mcp-idem/mcp-idem/policy"
 )
 
 // Guard is what the gateway needs of an [idem.Guard].
@@ -19,23 +20,16 @@ type Policy interface {
 	Tool(name string) Tool
 }
 
-// Effect is what a tool does to the outside.
-type Effect string
-
-const (
-	EffectSilent     Effect = ""           // the policy does not say: a write, unless a hint is believed
-	EffectWrite      Effect = "write"      // guarded
-	EffectIdempotent Effect = "idempotent" // guarded
-	EffectRead       Effect = "read"       // passes through
-)
+// Effect is the policy's.
+type Effect = policy.Effect
 
 // Tool is what the gateway has to know about a tool.
 type Tool struct {
-	Effect        Effect
-	Process       bool   // state: process
-	ForwardCancel bool   // cancel: forward
-	Argument      string // forward.argument: the argument that carries the key; empty: none
-	Meta          string // forward.meta: the member of _meta that does
+	Effect        policy.Effect // empty: the policy does not say; a write, unless a hint is believed
+	Process       bool          // state: process
+	ForwardCancel bool          // cancel: forward
+	Argument      string        // forward.argument: the argument that carries the key; empty: none
+	Meta          string        // forward.meta: the member of _meta that does
 
 	// Judge reads off an attempt's end what it says about the effect
 	// ([github.com/mcp-idem/mcp-idem/policy.Tool.Classify]). How the end is known

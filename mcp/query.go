@@ -92,7 +92,7 @@ func (c *child) ask(ctx context.Context, method string, params []byte) ([]byte, 
 		err    error
 	}
 	ch := make(chan answer, 1)
-	key, _, err := c.send(line, span{len(head), len(head) + 1}, &pending{done: func(r reply) {
+	p := &pending{done: func(r reply) {
 		switch {
 		case r.err != nil:
 			ch <- answer{err: r.err}
@@ -103,16 +103,19 @@ func (c *child) ask(ctx context.Context, method string, params []byte) ([]byte, 
 		default:
 			ch <- answer{result: bytes.Clone(r.env.result.of(r.env.line))}
 		}
-	}})
-	if err != nil {
-		return nil, err
-	}
+	}}
+	key := c.up.nextID.Add(1)
+	go func() { // a server that does not read must not outlast ctx
+		if err := c.sendAs(key, line, span{len(head), len(head) + 1}, p); err != nil {
+			ch <- answer{err: err}
+		}
+	}()
 	select {
 	case a := <-ch:
 		return a.result, a.err
 	case <-ctx.Done():
 		if c.take(key) != nil {
-			c.cancel(key)
+			go c.cancel(key)
 		}
 		return nil, ctx.Err()
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"sync"
 	"time"
@@ -25,14 +26,17 @@ type session struct {
 	p     parser
 	begun bool // a request came
 
-	open sync.WaitGroup // requests that are owed an answer
-
-	mu    sync.Mutex
-	calls map[string]*call // guarded ones under way, by the client's id
+	mu     sync.Mutex
+	calls  map[string]*call // guarded ones under way, by the client's id
+	given  map[string]*call // guarded ones that were answered, until something else is heard
+	owed   int              // requests without an answer
+	closed bool             // no more are taken
+	idle   chan struct{}    // closed when none is owed any more
 }
 
 func newSession(g *Gateway, out io.Writer) *session {
-	s := &session{g: g, up: g.cfg.Upstream, out: &lineWriter{w: out}, conn: g.cfg.Guard.Conn(), calls: map[string]*call{}}
+	s := &session{g: g, up: g.cfg.Upstream, out: &lineWriter{w: out}, conn: g.cfg.Guard.Conn(),
+		calls: map[string]*call{}, given: map[string]*call{}, idle: make(chan struct{})}
 	s.ctx, s.end = context.WithCancel(context.Background())
 	if g.cfg.Identity.NewRunPerConnection {
 		s.run = "conn-" + newID()
@@ -42,9 +46,14 @@ func newSession(g *Gateway, out io.Writer) *session {
 
 // read takes the client's messages until there are no more.
 func (s *session) read(in io.Reader) {
-	lines := newLineReader(in)
+	lines := newLineReader(in, s.up.lineLimit)
 	for s.ctx.Err() == nil {
 		line, err := lines.next()
+		if errors.Is(err, errLong) {
+			s.heard()
+			s.sayError([]byte("null"), codeInvalidRequest, fmt.Sprintf("the message is longer than %d bytes", s.up.lineLimit))
+			continue
+		}
 		if len(line) > 0 {
 			s.line(line)
 		}
@@ -57,30 +66,65 @@ func (s *session) read(in io.Reader) {
 	}
 }
 
-// settle is how long the end of the upstream may take to reach the last calls.
-const settle = 5 * time.Second
+// settle is how long asks may take to learn of their attempts' end, once the
+// upstream has ended; parting is how long those that have not may take to leave.
+const (
+	settle  = 3 * time.Second
+	parting = time.Second
+)
 
-// drain waits for what is running and then ends the upstream.
+// drain waits for what is running and then ends the upstream. An ask whose
+// attempt is ended by that is told so; one that waits for something else is sent
+// away.
 func (s *session) drain(err error) {
-	idle := make(chan struct{})
-	go func() { s.open.Wait(); close(idle) }()
-	limit := s.g.cfg.Drain
-	if err != nil { // nothing will answer any more
-		limit = 0
+	s.close()
+	if err == nil { // else nothing will answer any more
+		within(s.idle, s.g.cfg.Drain)
 	}
-	wait(idle, limit)
-	s.end()
 	s.up.Close()
-	wait(idle, settle)
+	within(s.idle, settle)
+	s.end()
+	within(s.idle, parting)
 	s.up.client.CompareAndSwap(s, nil)
 }
 
-func wait(ch <-chan struct{}, limit time.Duration) {
-	t := time.NewTimer(limit)
-	defer t.Stop()
-	select {
-	case <-ch:
-	case <-t.C:
+// begin counts a request that is owed an answer. It reports false when no more
+// are taken.
+func (s *session) begin() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return false
+	}
+	s.owed++
+	return true
+}
+
+// done is called when a request has its answer, or wants none any more.
+func (s *session) done() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.owed--; s.closed && s.owed == 0 {
+		close(s.idle)
+	}
+}
+
+func (s *session) close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	if s.owed == 0 {
+		close(s.idle)
+	}
+}
+
+// heard notes that the client sent something: what it was given has arrived.
+func (s *session) heard() {
+	s.mu.Lock()
+	clear(s.given)
+	s.mu.Unlock()
+	if s.conn != nil {
+		s.conn.Heard()
 	}
 }
 
@@ -92,10 +136,10 @@ func (s *session) say(parts ...[]byte) {
 }
 
 func (s *session) line(line []byte) {
-	if s.conn != nil {
-		s.conn.Heard()
-	}
 	e, err := s.p.parse(line)
+	if err != nil || e.method != "notifications/cancelled" {
+		s.heard() // a cancellation may be about an answer that is thrown away
+	}
 	switch {
 	case err != nil:
 		s.unreadable(e, err)
@@ -133,11 +177,14 @@ const (
 )
 
 func (s *session) request(e envelope) {
+	if !s.begin() {
+		s.sayError(e.rawID(), codeInternal, "the gateway is ending; nothing was sent")
+		return
+	}
 	first := !s.begun
 	s.begun = true
 	switch e.method {
 	case "initialize":
-		s.open.Add(1)
 		s.up.initialize(s, e)
 		return
 	case "tools/call":
@@ -155,7 +202,6 @@ func (s *session) request(e envelope) {
 
 // pass sends a request on, under an id of ours.
 func (s *session) pass(e envelope) {
-	s.open.Add(1)
 	p := &pending{to: s, id: bytes.Clone(e.rawID())}
 	if c := s.up.live.Load(); c != nil && s.passTo(c, e, p) {
 		return
@@ -166,11 +212,8 @@ func (s *session) pass(e envelope) {
 
 // passTo reports whether the request has its end or will get it from c.
 func (s *session) passTo(c *child, e envelope, p *pending) bool {
-	_, n, err := c.send(e.line, e.id, p)
-	if err != nil && n > 0 {
-		s.failPassed(p.id, reply{err: err, sent: n})
-	}
-	return err == nil || n > 0
+	_, err := c.send(e.line, e.id, p)
+	return err == nil
 }
 
 // passLater waits for a process to send the request to.
@@ -190,7 +233,7 @@ func (s *session) passLater(e envelope, p *pending) {
 // passAnswer hands an answer of the upstream to the client, under its own id.
 func (s *session) passAnswer(id []byte, e envelope) {
 	s.say(e.line[:e.id.from], id, e.line[e.id.to:])
-	s.open.Done()
+	s.done()
 }
 
 // failPassed answers a request that the upstream never will.
@@ -200,7 +243,7 @@ func (s *session) failPassed(id []byte, r reply) {
 		text = "the upstream gave no answer that can be read: "
 	}
 	s.sayError(id, codeInternal, text+r.err.Error())
-	s.open.Done()
+	s.done()
 }
 
 func (s *session) sayError(id []byte, code int, text string) {
@@ -233,8 +276,8 @@ func (s *session) notified(e envelope) {
 	}
 }
 
-// cancelled takes the client's word that it does not want an answer any more. A
-// guarded call goes on without it.
+// cancelled takes the client's word that it does not want an answer any more, or
+// did not when one came. A guarded call goes on without it.
 func (s *session) cancelled(e envelope) {
 	params := e.params.of(e.line)
 	at, err := member(params, "requestId")
@@ -244,6 +287,9 @@ func (s *session) cancelled(e envelope) {
 	id := at.of(params)
 	s.mu.Lock()
 	guarded := s.calls[string(id)]
+	if guarded == nil {
+		guarded = s.given[string(id)]
+	}
 	s.mu.Unlock()
 	if guarded != nil {
 		guarded.cancelled(e, at)
@@ -252,7 +298,7 @@ func (s *session) cancelled(e envelope) {
 	if c := s.up.live.Load(); c != nil {
 		if key, ok := c.takePassed(s, id); ok {
 			c.forwardCancel(e, at, key)
-			s.open.Done()
+			s.done()
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package mcp
 
 import (
+	"bufio"
 	"bytes"
 	"os"
 	"sync"
@@ -38,19 +39,32 @@ func (t *tail) last() []string {
 	return append([]string(nil), t.lines...)
 }
 
-// copyStderr puts what the upstream writes to standard error into our log.
+// stderrLine is where a line of standard error is cut.
+const stderrLine = 64 << 10
+
+// copyStderr puts what the upstream writes to standard error into our log. A
+// carriage return ends a line too: progress bars know no other end.
 func (c *child) copyStderr(f *os.File) {
 	defer f.Close()
-	in := newLineReader(f)
-	for {
-		line, err := in.next()
-		if len(line) > 0 {
-			text := string(bytes.ToValidUTF8(line[:min(len(line), 2000)], []byte("?")))
-			c.stderr.add(text)
-			c.log.Info().Str("stderr", text).Msg("upstream says")
-		}
-		if err != nil {
-			return
-		}
+	in := bufio.NewScanner(f)
+	in.Buffer(nil, stderrLine)
+	in.Split(cutStderr)
+	for in.Scan() {
+		text := string(bytes.ToValidUTF8(in.Bytes()[:min(len(in.Bytes()), 2000)], []byte("?")))
+		c.stderr.add(text)
+		c.log.Info().Str("stderr", text).Msg("upstream says")
 	}
+}
+
+func cutStderr(data []byte, atEnd bool) (advance int, line []byte, err error) {
+	if blank := len(data) - len(bytes.TrimLeft(data, " \t\r\n")); blank > 0 {
+		return blank, nil, nil
+	}
+	if at := bytes.IndexAny(data, "\r\n"); at >= 0 {
+		return at, bytes.TrimRight(data[:at], " \t"), nil
+	}
+	if len(data) >= stderrLine || atEnd && len(data) > 0 {
+		return len(data), data, nil
+	}
+	return 0, nil, nil
 }

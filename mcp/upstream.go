@@ -76,7 +76,9 @@ type Upstream struct {
 	begun  time.Time
 	useful atomic.Bool // some process has answered something
 
-	mu       sync.Mutex
+	lineLimit int // of messages, the client's too
+
+	mu       sync.Mutex // never held while something is written
 	cur      *child
 	starting bool
 	telling  int // calls of OnExit under way
@@ -97,7 +99,7 @@ func NewUpstream(cfg Server) *Upstream {
 	if cfg.ClientWait == 0 {
 		cfg.ClientWait = clientWait
 	}
-	return &Upstream{cfg: cfg, log: cfg.Log.With().Str("server", cfg.Name).Logger(), begun: time.Now(),
+	return &Upstream{cfg: cfg, log: cfg.Log.With().Str("server", cfg.Name).Logger(), begun: time.Now(), lineLimit: lineLimit,
 		changed: make(chan struct{}), quit: make(chan struct{})}
 }
 
@@ -110,7 +112,8 @@ func (u *Upstream) Start(ctx context.Context) error {
 }
 
 // Close ends the process: standard input is closed, then, after a grace, the
-// group ended. Requests that still wait get their end first.
+// group ended. Requests that still wait get their end first; a process that
+// cannot be ended is left alone after some seconds.
 func (u *Upstream) Close() {
 	u.mu.Lock()
 	c := u.cur
@@ -205,8 +208,14 @@ func (u *Upstream) start(after time.Duration) {
 		c, err = u.spawn()
 	}
 	u.mu.Lock()
+	if c != nil && u.closed { // meanwhile
+		u.mu.Unlock()
+		c.stop(stopGrace)
+		u.mu.Lock()
+		c = nil
+		closed = true
+	}
 	u.starting = false
-	late := u.closed && c != nil
 	switch {
 	case c == nil && !closed:
 		u.lastErr = err
@@ -215,12 +224,12 @@ func (u *Upstream) start(after time.Duration) {
 			u.failed = &StartError{Command: u.cfg.Command, Err: err}
 		}
 		u.log.Error().Err(err).Msg("cannot start the upstream")
-	case c != nil:
+	case c != nil && !c.isBuried():
 		u.cur = c
 		if u.init != nil {
 			u.shakeLocked(c)
 		} else {
-			u.live.Store(c)
+			u.takeLocked(c)
 		}
 	}
 	failed := u.failed
@@ -229,8 +238,12 @@ func (u *Upstream) start(after time.Duration) {
 	if failed != nil {
 		u.refuseInit(failed)
 	}
-	if late {
-		c.stop(stopGrace)
+}
+
+// takeLocked lets the client's requests go to a process.
+func (u *Upstream) takeLocked(c *child) {
+	if u.cur == c && !c.isDying() {
+		u.live.Store(c)
 	}
 }
 
@@ -238,12 +251,12 @@ func nextBackoff(d time.Duration) time.Duration {
 	return min(max(2*d, firstBackoff), lastBackoff)
 }
 
-// buried is called when a child is gone and all it owed has its end.
-func (u *Upstream) buried(c *child) {
-	u.live.CompareAndSwap(c, nil)
-	u.asks.drop(c, u.client.Load())
+// forget is called when a child is gone and what it owed to us has its end. The
+// error says that no other will be started.
+func (u *Upstream) forget(c *child) (failed error) {
 	u.tools.drop()
 	u.mu.Lock()
+	defer u.mu.Unlock()
 	if u.cur == c {
 		u.cur = nil
 	}
@@ -265,24 +278,25 @@ func (u *Upstream) buried(c *child) {
 	if u.init != nil && u.init.owed {
 		u.startLocked()
 	}
-	failed := u.failed
-	if u.cfg.OnExit != nil {
-		u.telling++
-		go u.tell(c.incarnation)
-	}
 	u.changedLocked()
-	u.mu.Unlock()
-	if failed != nil {
-		u.refuseInit(failed)
-	}
+	return u.failed
 }
 
-func (u *Upstream) tell(incarnation string) {
-	u.cfg.OnExit(incarnation)
+// announce tells that a process has ended.
+func (u *Upstream) announce(incarnation string) {
+	if u.cfg.OnExit == nil {
+		return
+	}
 	u.mu.Lock()
-	u.telling--
-	u.changedLocked()
+	u.telling++
 	u.mu.Unlock()
+	go func() {
+		u.cfg.OnExit(incarnation)
+		u.mu.Lock()
+		u.telling--
+		u.changedLocked()
+		u.mu.Unlock()
+	}()
 }
 
 // newID is a random id.

@@ -189,7 +189,7 @@ func TestEndTakesTheGroupFirst(t *testing.T) {
 	c := up.live.Load()
 	ends := make(chan reply, 1)
 	line := []byte(`{"id":0,"method":"tools/call","params":{"name":"exit"}}`)
-	if _, _, err := c.send(line, span{6, 7}, &pending{done: func(r reply) { ends <- r }}); err != nil {
+	if _, err := c.send(line, span{6, 7}, &pending{done: func(r reply) { ends <- r }}); err != nil {
 		t.Fatal(err)
 	}
 	r := <-ends
