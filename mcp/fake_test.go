@@ -123,6 +123,12 @@ func (f *fake) line(line []byte) {
 		f.write(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32601,"message":"no such method"}}`, m.ID)
 	case "ping":
 		result(`{}`)
+	case "flood":
+		go func() {
+			for {
+				f.write(`{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":"%s"}}`, strings.Repeat("x", 500))
+			}
+		}()
 	case "tools/list":
 		f.note("list %s", m.Params)
 		if !strings.Contains(string(m.Params), "page2") {
@@ -155,6 +161,14 @@ func (f *fake) call(m fakeMessage) {
 		os.Exit(7)
 	case "garbage":
 		f.write(`{"jsonrpc":"2.0","id":%s,"result":{"content":[{"ty`, m.ID)
+	case "garbage-then-good":
+		f.write(`{"jsonrpc":"2.0","id":%s,"result":{"content":[{"ty`, m.ID)
+		time.Sleep(100 * time.Millisecond)
+		reply(good)
+	case "long":
+		reply(`{"content":[{"type":"text","text":"` + strings.Repeat("x", 3<<20) + `"}]}`)
+	case "long-id-last":
+		f.write(`{"result":{"content":[{"type":"text","text":"%s"}]},"jsonrpc":"2.0","id":%s}`, strings.Repeat("x", 3<<20), m.ID)
 	case "badutf8":
 		f.write(`{"jsonrpc":"2.0","id":%s,"result":{"content":[{"type":"text","text":"%s"}]}}`, m.ID, "\xff\xfe")
 	case "noise":

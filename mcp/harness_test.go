@@ -134,7 +134,8 @@ type rig struct {
 	lines [][]byte
 	woken chan struct{}
 	done  chan error
-	log   string // what reached the server
+	stop  context.CancelFunc // as SIGTERM does
+	log   string             // what reached the server
 }
 
 func server(t *testing.T, modes string) (Server, string) {
@@ -157,6 +158,21 @@ func testLog(t *testing.T) zerolog.Logger {
 func start(t *testing.T, modes string, tools stubPolicy, change ...func(*Config)) *rig {
 	t.Helper()
 	srv, log := server(t, modes)
+	return startServer(t, srv, log, tools, change...)
+}
+
+// script is a server in sh.
+func script(t *testing.T, text string, change ...func(*Config)) *rig {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "server.sh")
+	if err := os.WriteFile(path, []byte("#!/bin/sh\n"+text), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	return startServer(t, Server{Name: "fake", Command: path, Log: testLog(t)}, "", stubPolicy{}, change...)
+}
+
+func startServer(t *testing.T, srv Server, log string, tools stubPolicy, change ...func(*Config)) *rig {
+	t.Helper()
 	r := &rig{t: t, guard: &stubGuard{done: map[string]idem.Outcome{}}, up: NewUpstream(srv), woken: make(chan struct{}, 1), done: make(chan error, 1), log: log}
 	cfg := Config{Guard: r.guard, Upstream: r.up, Policy: tools, Drain: 2 * time.Second, Log: testLog(t), Identity: Identity{
 		Task: []string{"_meta.mcp-idem/task", "flag"}, Step: []string{"_meta.mcp-idem/step"}, Key: []string{"_meta.mcp-idem/key"},
@@ -171,13 +187,15 @@ func start(t *testing.T, modes string, tools stubPolicy, change ...func(*Config)
 	inR, inW := io.Pipe()
 	outR, outW := io.Pipe()
 	r.in = inW
+	ctx, cancel := context.WithCancel(context.Background())
+	r.stop = cancel
 	go func() {
-		err := g.Serve(context.Background(), inR, outW)
+		err := g.Serve(ctx, inR, outW)
 		_ = outW.Close()
 		r.done <- err
 	}()
 	go r.read(outR)
-	t.Cleanup(func() { _ = inW.Close(); r.up.Close() })
+	t.Cleanup(func() { _ = inW.Close(); r.up.Close(); cancel() })
 	return r
 }
 

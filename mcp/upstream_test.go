@@ -208,8 +208,12 @@ func TestNothingWasSent(t *testing.T) {
 	line := []byte(`{"id":1,"method":"tools/call","params":{"name":"echo"}}`)
 	call := &call{s: newSession(&Gateway{cfg: Config{Guard: r.guard, Upstream: r.up}}, io.Discard), name: "echo", params: params,
 		env: envelope{line: line, id: span{6, 7}, params: span{38, 53}}, rules: Tool{Judge: judge}, ctx: t.Context()}
-	if o := call.attempt(t.Context(), idem.Dispatch{Site: idem.Site{Incarnation: "another"}}); o.Class != idem.ClassNotSent || o.Ended != idem.EndByNotSent {
-		t.Errorf("to another process than was prepared: %+v", o)
+	for _, process := range []bool{false, true} {
+		call.rules.Process = process
+		o := call.attempt(t.Context(), idem.Dispatch{Site: idem.Site{Incarnation: "another"}})
+		if o.Class != idem.ClassNotSent || o.Ended != idem.EndByNotSent || o.Lost != process {
+			t.Errorf("to another process than was prepared, state in the process %v: %+v", process, o)
+		}
 	}
 	_ = c.inFile.Close() // as if the process had closed its input
 	if o := call.attempt(t.Context(), idem.Dispatch{Site: idem.Site{Incarnation: c.incarnation}}); o.Class != idem.ClassNotSent {
@@ -237,6 +241,7 @@ func TestDrain(t *testing.T) {
 	if o := r.guard.ended(t, 1)[0]; o.Class != idem.ClassAmbiguous || o.Ended != idem.EndByGroup {
 		t.Errorf("a call that outlasts drain: %+v", o)
 	}
+	r.expect(`"id":1`, "OUTCOME_UNKNOWN") // its asker learns what became of it
 	if err := syscall.Kill(r.pids()[0], 0); err == nil {
 		t.Error("the server is alive")
 	}
