@@ -129,14 +129,14 @@ func (w *asker) step(ctx context.Context, v verdict, now Instant) (Answer, bool)
 		}
 		return w.unknown(ctx, v, now)
 	case StateNeedsReview:
-		return w.refusal(v, CodeNeedsReview, reviewText(v.op, r)), true
+		return w.refusal(v, CodeNeedsReview, reviewText(w.g.cfg.Command, v.op, r)), true
 	}
 	return w.refusal(v, CodeCompensated, "This was done and has been undone, or is being undone. It will not run again."), true
 }
 
 const inProgressText = "It is under way already; its outcome is not known yet. The same request gets it when it is there."
 
-func reviewText(op ID, r *Record) string {
+func reviewText(command string, op ID, r *Record) string {
 	why := "Whether it was applied is not known and cannot be found out by asking."
 	if a := r.attempt(r.Last); a != nil && a.End == 0 && a.Class == "" {
 		why += " Its own answer still counts if it comes."
@@ -151,7 +151,7 @@ func reviewText(op ID, r *Record) string {
 	case ReasonRetryExhausted:
 		why = "Whether it was applied is not known, and the attempts are used up."
 	}
-	return fmt.Sprintf("%s A person has to decide; nothing will be sent until then. For the operator: mcp-idem-server ops resolve %s --as committed|not-applied --reason TEXT", why, op)
+	return fmt.Sprintf("%s A person has to decide; nothing will be sent until then. For the operator: %s ops resolve %s --as committed|not-applied --reason TEXT", why, command, op)
 }
 
 // retry runs the next attempt when it is due within the wait.
@@ -286,8 +286,8 @@ func failedText(r *Record) string {
 	case ReasonOperator:
 		t = "A person decided that it was not applied. Nothing is sent again by itself."
 	}
-	if r.Text != "" {
-		t += " The last attempt said: " + r.Text
+	if r.Text != "" && (r.Class == ClassReported || r.Class == ClassRejected) { // the tool's own last word
+		t += " It said: " + r.Text
 	}
 	return t
 }

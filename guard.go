@@ -20,6 +20,9 @@ type Config struct {
 	// ClientTimeout is how long a client waits for an answer; one that comes
 	// later counts as not delivered. 0: 55 s.
 	ClientTimeout time.Duration
+	// Command is how an operator calls the program that decides about this
+	// ledger, for the text of CodeNeedsReview; empty: mcp-idem-server.
+	Command string
 	// Random fills tokens and ids; nil: crypto/rand. It must not fail.
 	Random func(p []byte)
 }
@@ -67,6 +70,9 @@ func New(cfg Config) (*Guard, error) {
 	}
 	if cfg.ClientTimeout == 0 {
 		cfg.ClientTimeout = 55 * time.Second
+	}
+	if cfg.Command == "" {
+		cfg.Command = "mcp-idem-server"
 	}
 	if cfg.Random == nil {
 		cfg.Random = func(p []byte) { _, _ = rand.Read(p) }

@@ -61,6 +61,9 @@ func New(c Config) (*Set, error) {
 // CheckMatch refuses patterns that could match no tool.
 func CheckMatch(pattern string) error { return checkGlob(pattern) }
 
+// Matches reports whether a pattern matches a tool's full name.
+func Matches(pattern, tool string) bool { return match(pattern, tool) }
+
 // Rules implements [idem.Policy].
 func (s *Set) Rules(tool string) (idem.Rules, bool) {
 	if !slices.Contains(s.cfg.Servers, idem.ServerOf(tool)) {

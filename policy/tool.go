@@ -79,6 +79,18 @@ const (
 	DefaultGiveUp     = 10 * time.Minute
 )
 
+// QueryTool is the name of the tool that unknown outcomes are settled with; empty
+// where something else asks, or nothing does.
+func (t *Tool) QueryTool() string {
+	if t.Query == nil {
+		return ""
+	}
+	if q, ok := t.Query.Reconciler.(interface{ ToolName() string }); ok {
+		return q.ToolName()
+	}
+	return ""
+}
+
 // rules are the entry's rules for the guard.
 func (t *Tool) rules(c *Config) idem.Rules {
 	r := idem.Rules{

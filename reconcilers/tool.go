@@ -30,6 +30,9 @@ type Tool struct {
 	BusinessKey *policy.JQ
 }
 
+// ToolName is the name of the tool that is asked, without the server.
+func (t *Tool) ToolName() string { return t.Name }
+
 // Query implements [idem.Reconciler].
 func (t *Tool) Query(ctx context.Context, q idem.Lookup) (idem.Finding, error) {
 	finding, err := t.query(ctx, q)

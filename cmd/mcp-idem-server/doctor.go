@@ -57,7 +57,11 @@ func (p *program) doctorConfig(c *cobra.Command, args []string) (*config.Config,
 	case p.flags.config == "":
 		return nil, usagef("doctor needs --config FILE, or a command after --")
 	}
-	return p.loadConfig()
+	cfg, err := p.loadConfig()
+	if err == nil && len(cfg.Upstreams) == 0 {
+		err = usagef("%s: mcpServers names no server to guard", cfg.File)
+	}
+	return cfg, err
 }
 
 // examine starts the upstream and goes through its tools.
@@ -84,6 +88,9 @@ func (p *program) examine(ctx context.Context, cfg *config.Config) (report, erro
 		}
 		r.add(u.Name, set, tools)
 	}
+	if cfg.File == "" && p.flags.name == "" {
+		r.Warnings = append(r.Warnings, "no --name is given: the operations belong to this command with these arguments in this directory, and another start knows nothing of them")
+	}
 	if p.flags.task == "" {
 		r.Warnings = append(r.Warnings, "no --task is given: unless the client names its task (Claude Code and Codex do), a call without a step or key cannot be found again after a restart")
 	}
@@ -106,11 +113,30 @@ func (r *report) add(server string, set *policy.Set, tools []*mcp.ToolInfo) {
 		if rules, _ := set.Rules(full); tr.Effect == string(policy.EffectWrite) && rules.Query == nil {
 			r.Warnings = append(r.Warnings, full+" has no reconcile: an outcome that is not known waits for a person")
 		}
+		if q := entry.QueryTool(); q != "" {
+			r.Warnings = append(r.Warnings, queryWarnings(server, set, tools, full, q)...)
+		}
 	}
 	for _, i := range set.Unmatched(names) {
-		r.Warnings = append(r.Warnings, fmt.Sprintf("policies[%d] (%s) matches no tool; the upstream has %s", i, set.Entry(i).Match, strings.Join(names, ", ")))
+		match := set.Entry(i).Match
+		if slices.ContainsFunc(names, func(n string) bool { return policy.Matches(match, n) }) {
+			r.Warnings = append(r.Warnings, fmt.Sprintf("policies[%d] (%s) is never reached: an earlier entry matches its tools first", i, match))
+			continue
+		}
+		r.Warnings = append(r.Warnings, fmt.Sprintf("policies[%d] (%s) matches no tool; the upstream has %s", i, match, strings.Join(names, ", ")))
 	}
 	slices.SortFunc(r.Tools, func(a, b toolReport) int { return strings.Compare(a.Tool, b.Tool) })
+}
+
+// queryWarnings are about the tool that a reconcile asks with.
+func queryWarnings(server string, set *policy.Set, tools []*mcp.ToolInfo, full, query string) []string {
+	if !slices.ContainsFunc(tools, func(t *mcp.ToolInfo) bool { return t.Name == query }) {
+		return []string{fmt.Sprintf("%s: reconcile.tool %q is not one of the upstream's tools: nothing can be settled by it", full, query)}
+	}
+	if set.Effect(server+"/"+query) != policy.EffectRead {
+		return []string{fmt.Sprintf("%s: reconcile.tool %q is not declared effect: read; a query must not change anything", full, query)}
+	}
+	return nil
 }
 
 func guarantee(set *policy.Set, tool string) string {

@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"time"
 
 	"github.com/rs/zerolog"
+	"github.com/rs/zerolog/diode"
 	"github.com/spf13/cobra"
 
 	idem "github.com/mcp-idem/mcp-idem"
@@ -67,9 +69,11 @@ func (p *program) gatewayConfig(c *cobra.Command, args []string) (*config.Config
 	case dash == 0 && p.flags.config != "" && c.Flags().Changed("config"):
 		return nil, usagef("give either --config or a command after --, not both")
 	case dash == 0:
+		if p.flags.config != "" {
+			fmt.Fprintln(p.err, "mcp-idem-server: MCP_IDEM_CONFIG is ignored: a command is given after --")
+		}
 		return p.commandConfig(args)
 	case p.flags.config == "":
-		_ = c.Usage()
 		return nil, usagef("what is to be guarded? Give a command after --, or --config FILE")
 	case p.flags.name != "" || p.flags.trustHints:
 		return nil, usagef("--name and --trust-hints go with a command after --; in a configuration they are mcpServers and trust_hints")
@@ -102,8 +106,37 @@ func (p *program) logger() (zerolog.Logger, error) {
 	if err != nil || p.flags.logLevel == "" {
 		return zerolog.Nop(), usagef("--log-level %q: want debug, info, warn or error", p.flags.logLevel)
 	}
-	w := zerolog.ConsoleWriter{Out: p.err, NoColor: true, TimeFormat: time.RFC3339}
+	w := zerolog.ConsoleWriter{Out: p.logSink(), NoColor: true, TimeFormat: time.RFC3339}
 	return zerolog.New(w).Level(level).With().Timestamp().Logger(), nil
+}
+
+// logLines is how many log lines wait for a reader of standard error at most;
+// then the oldest are dropped. A log never holds up an answer, or the end.
+const logLines = 1024
+
+func (p *program) logSink() io.Writer {
+	if p.sink == nil {
+		sink := diode.NewWriter(struct{ io.Writer }{p.err}, logLines, 0, func(missed int) {
+			fmt.Fprintf(p.err, "mcp-idem-server: %d log lines were dropped: nobody reads standard error fast enough\n", missed)
+		})
+		p.sink = &sink
+	}
+	return p.sink
+}
+
+// logFlush is how long the last log lines may take to be read at the end.
+const logFlush = 500 * time.Millisecond
+
+func (p *program) flushLog() {
+	if p.sink == nil {
+		return
+	}
+	done := make(chan struct{})
+	go func() { _ = p.sink.Close(); close(done) }()
+	select {
+	case <-done:
+	case <-time.After(logFlush):
+	}
 }
 
 func (p *program) identity(cfg *config.Config) mcp.Identity {
@@ -152,8 +185,19 @@ func (p *program) house(cfg *config.Config, st idem.Store, log zerolog.Logger, c
 	if err != nil {
 		return nil, err
 	}
-	h.guard, err = idem.New(idem.Config{Store: st, Policy: h.set, Owner: system.Self(), Processes: system, Observer: h, ClientTimeout: cfg.ClientTimeout})
+	h.guard, err = idem.New(idem.Config{Store: st, Policy: h.set, Owner: system.Self(), Processes: system, Observer: h, ClientTimeout: cfg.ClientTimeout, Command: p.remedy(cfg)})
 	return h, err
+}
+
+// remedy is how an operator calls this program on this ledger.
+func (p *program) remedy(cfg *config.Config) string {
+	switch {
+	case p.flags.ledger != "":
+		return "mcp-idem-server --ledger " + p.flags.ledger
+	case cfg.File != "":
+		return "mcp-idem-server --config " + cfg.File
+	}
+	return "mcp-idem-server"
 }
 
 // recover runs the recoverer until stop is called.
@@ -195,12 +239,13 @@ func (h *house) Tool(name string) mcp.Tool {
 // Observe implements idem.Observer: what happens goes into the log.
 func (h *house) Observe(o idem.Observation) {
 	level := zerolog.DebugLevel
+	moved := o.What == "transition" && o.From != o.Record.State
 	switch {
 	case o.What == "unrecorded" || o.What == "recover_failed":
 		level = zerolog.ErrorLevel
-	case o.Err != nil || (o.What == "transition" && o.Record.State == idem.StateNeedsReview):
+	case o.Err != nil || (moved && o.Record.State == idem.StateNeedsReview):
 		level = zerolog.WarnLevel
-	case o.What == "transition" && o.Record.State == idem.StateUnknown:
+	case moved && o.Record.State == idem.StateUnknown:
 		level = zerolog.InfoLevel
 	}
 	e := h.log.WithLevel(level)

@@ -10,6 +10,8 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+
+	"github.com/rs/zerolog/diode"
 )
 
 // Exit statuses.
@@ -23,8 +25,8 @@ func main() {
 	// A client that closes its end must not kill the gateway before outcomes are
 	// recorded.
 	signal.Ignore(syscall.SIGPIPE)
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	context.AfterFunc(ctx, stop) // a second signal ends it at once
 	os.Exit((&program{in: os.Stdin, out: os.Stdout, err: os.Stderr, env: os.LookupEnv}).run(ctx, os.Args[1:]))
 }
 
@@ -36,6 +38,7 @@ type program struct {
 	env func(string) (string, bool)
 
 	flags flags
+	sink  *diode.Writer // of the log; nil: nothing was logged
 }
 
 // usageError is a mistake of the caller's: exit status 2.
@@ -55,6 +58,7 @@ func (p *program) run(ctx context.Context, args []string) int {
 	root.SetOut(p.out)
 	root.SetErr(p.err)
 	err := root.ExecuteContext(ctx)
+	p.flushLog()
 	if err == nil {
 		return exitOK
 	}

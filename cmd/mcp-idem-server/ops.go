@@ -1,11 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
@@ -46,6 +48,10 @@ func (p *program) withLedger(ctx context.Context, f func(ctx context.Context, l 
 		return err
 	}
 	if noLedger(path) {
+		if p.flags.ledger != "" || (cfg != nil && cfg.Ledger != "") {
+			return fmt.Errorf("there is no ledger at %s", path)
+		}
+		fmt.Fprintf(p.err, "mcp-idem-server: there is no ledger at %s yet\n", path)
 		return f(ctx, &opened{cfg: cfg})
 	}
 	st, held, err := p.openLedger(path)
@@ -82,6 +88,7 @@ func (p *program) opsList() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			slices.SortStableFunc(rows, func(a, b row) int { return cmp.Compare(a.created, b.created) })
 			return p.printRows(rows)
 		})
 	}
@@ -108,7 +115,7 @@ func (p *program) printRows(rows []row) error {
 	w := tabwriter.NewWriter(p.out, 0, 8, 2, ' ', 0)
 	fmt.Fprintln(w, "OP\tSTATE\tTOOL\tTASK\tSTEP\tATTEMPT\tUPDATED\tNOTE")
 	for _, r := range rows {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%d\t%s\t%s\n", r.Op, r.State, r.Tool, r.Task, r.Step, r.Attempt, r.UpdatedAt, r.note())
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%d\t%s\t%s\n", r.Op, r.State, short(r.Tool), short(r.Task), short(r.Step), r.Attempt, r.UpdatedAt, short(r.note()))
 	}
 	return w.Flush()
 }
@@ -134,7 +141,7 @@ func (p *program) opsShow() *cobra.Command {
 
 func oneOp(c *cobra.Command, args []string) error {
 	if len(args) != 1 {
-		return usagef("%s wants one operation (as mcp-idem/op and ops list show it), got %d arguments", c.CommandPath(), len(args))
+		return usagef("ops %s wants one operation (as mcp-idem/op and ops list show it), got %d arguments", c.Name(), len(args))
 	}
 	if _, ok := idem.ParseID(args[0]); !ok {
 		return usagef("%q is not the id of an operation: want 32 characters as ops list shows them", args[0])

@@ -83,10 +83,15 @@ func notBuilt() []*cobra.Command {
 	return cs
 }
 
+// commandName is the command without the program's name.
+func commandName(c *cobra.Command) string {
+	return strings.TrimPrefix(c.CommandPath(), c.Root().Name()+" ")
+}
+
 // noArgs refuses arguments as a mistake of usage.
 func noArgs(c *cobra.Command, args []string) error {
 	if len(args) > 0 {
-		return usagef("%s takes no arguments, got %q", c.CommandPath(), args)
+		return usagef("%s takes no arguments, got %q", commandName(c), args)
 	}
 	return nil
 }
@@ -102,9 +107,9 @@ func group(c *cobra.Command) *cobra.Command {
 			}
 		}
 		if len(args) == 0 {
-			return usagef("%s needs a subcommand: %s", c.CommandPath(), strings.Join(names, ", "))
+			return usagef("%s needs a subcommand: %s", commandName(c), strings.Join(names, ", "))
 		}
-		return usagef("%s: unknown subcommand %q, want one of %s", c.CommandPath(), args[0], strings.Join(names, ", "))
+		return usagef("%s: unknown subcommand %q, want one of %s", commandName(c), args[0], strings.Join(names, ", "))
 	}
 	return c
 }

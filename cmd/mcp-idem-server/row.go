@@ -3,7 +3,11 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"strconv"
+	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	idem "github.com/mcp-idem/mcp-idem"
 )
@@ -36,6 +40,8 @@ type row struct {
 	ExpiresAt   string `json:"expires_at,omitempty"`
 	Version     uint64 `json:"version"`
 	Expired     bool   `json:"expired,omitempty"`
+
+	created idem.Instant
 }
 
 func rowOf(r *idem.Record, now idem.Instant) row {
@@ -44,7 +50,8 @@ func rowOf(r *idem.Record, now idem.Instant) row {
 		class, text = "", ""
 	}
 	return row{
-		Op: r.Op.String(), Tenant: r.Scope.Tenant, Tool: r.Scope.Tool, Operation: r.Scope.Operation,
+		created: r.CreatedAt,
+		Op:      r.Op.String(), Tenant: r.Scope.Tenant, Tool: r.Scope.Tool, Operation: r.Scope.Operation,
 		Key: r.Key, KeySource: string(r.Source), Generation: r.Generation, Task: r.Task, Run: r.Run, Step: r.Step,
 		State: string(r.Shown(now)), Attempt: r.Last, May: r.MayHaveApplied(), ExternalID: r.ExternalID,
 		ErrorClass: string(class), Reason: string(r.Reason), Error: text,
@@ -129,7 +136,7 @@ func (p *program) printDetail(r *idem.Record, now idem.Instant) error {
 	}
 	line := func(name, value string) {
 		if value != "" {
-			fmt.Fprintf(p.out, "%-14s %s\n", name, value)
+			fmt.Fprintf(p.out, "%-14s %s\n", name, clean(value))
 		}
 	}
 	line("op", d.Op)
@@ -157,6 +164,29 @@ func (p *program) printDetail(r *idem.Record, now idem.Instant) error {
 	}
 	line("version", fmt.Sprint(d.Version))
 	return nil
+}
+
+// clean shows control characters as escapes: what a tool or a client wrote must
+// not steer the terminal.
+func clean(s string) string {
+	var b strings.Builder
+	for _, r := range s {
+		if unicode.IsControl(r) || r == utf8.RuneError {
+			b.WriteString(strings.Trim(strconv.QuoteRune(r), "'"))
+			continue
+		}
+		b.WriteRune(r)
+	}
+	return b.String()
+}
+
+// short is a cell of a table.
+func short(s string) string {
+	const most = 60
+	if r := []rune(s); len(r) > most {
+		s = string(r[:most-1]) + "…"
+	}
+	return clean(s)
 }
 
 func orNone(s string) string {

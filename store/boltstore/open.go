@@ -162,7 +162,11 @@ func (o *opening) run() (*Store, error) {
 	if o.db, err = openBolt(o.f, path, false); err != nil {
 		return nil, err
 	}
-	s := &Store{path: path, f: o.f, db: o.db, leases: core.NewLeases(), watchers: core.NewWatchers()}
+	file, err := o.f.Stat()
+	if err != nil {
+		return nil, translate(path, err)
+	}
+	s := &Store{path: path, f: o.f, db: o.db, file: file, leases: core.NewLeases(), watchers: core.NewWatchers()}
 	h, err := o.ledger(s)
 	if err != nil {
 		return nil, err

@@ -25,6 +25,7 @@ type Store struct {
 	id       ledgerID
 	f        *os.File // bbolt's own; kept to let go of the lock of a broken store
 	db       *bbolt.DB
+	file     os.FileInfo // of f, to see when something else is at the path
 	clock    *core.Clock
 	leases   *core.Leases
 	watchers *core.Watchers
@@ -68,7 +69,7 @@ func (s *Store) fail(why error) { s.broken.CompareAndSwap(nil, &why) }
 // must be deferred itself.
 func trap(path string, err *error) {
 	if p := recover(); p != nil {
-		*err = damaged(path, "%v", p)
+		*err = damaged(path, "reading it failed: %v", p)
 	}
 }
 
@@ -87,6 +88,9 @@ func (s *Store) update(fn func(*bbolt.Tx) (dirty bool, err error)) (err error) {
 	defer s.observe(&err)
 	defer trap(s.path, &err)
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	if err := s.inPlace(); err != nil {
+		return err
+	}
 	tx, err := s.db.Begin(true)
 	if err != nil {
 		return err
@@ -97,6 +101,16 @@ func (s *Store) update(fn func(*bbolt.Tx) (dirty bool, err error)) (err error) {
 		return err
 	}
 	return s.committed(tx.Commit())
+}
+
+// inPlace refuses to write into a file that was deleted or moved away: nobody
+// would find what is recorded in it.
+func (s *Store) inPlace() error {
+	now, err := os.Stat(s.path)
+	if err == nil && os.SameFile(s.file, now) {
+		return nil
+	}
+	return fmt.Errorf("%w: %s was deleted or replaced while it was in use; put it back, or stop this process", ErrGone, s.path)
 }
 
 // committed says what an error of bbolt's commit means: see the package

@@ -89,7 +89,8 @@ func (f *File) build() (*Config, error) {
 			return nil, err
 		}
 	}
-	return c, nil
+	_, err := c.Set(nil)
+	return c, err
 }
 
 // times takes over durations and sizes, and checks the windows.
@@ -201,5 +202,24 @@ func (c *Config) Set(call reconcilers.Call) (*policy.Set, error) {
 		rules.Reconciler = &asker
 		cfg.Tools[i].Query = &rules
 	}
-	return policy.New(cfg)
+	set, err := policy.New(cfg)
+	if err != nil {
+		return nil, err
+	}
+	return set, c.queriesHaveNoEffect(set)
+}
+
+// queriesHaveNoEffect refuses a query with the very tool that it is to settle.
+func (c *Config) queriesHaveNoEffect(set *policy.Set) error {
+	for i, q := range c.queries {
+		if q == nil {
+			continue
+		}
+		for _, u := range c.Upstreams {
+			if set.Tool(u.Name+"/"+q.Name) == set.Entry(i) {
+				return fail(index("policies", i)+".reconcile.tool", "%q is guarded by this very policy: asking with it could have the effect again; name a tool that only reads, and give it a policy of its own before this one (effect: read)", q.Name)
+			}
+		}
+	}
+	return nil
 }
