@@ -26,7 +26,7 @@ servers: ## Install the npm servers that the end-to-end tests guard
 
 .PHONY: test
 test: lint servers ## Lint, then run every test with the race detector
-	$(GO) test -race -timeout 12m ./...
+	$(GO) test -race -count=1 -timeout 12m ./...
 
 .PHONY: short
 short: ## Run the tests that need nothing but Go, without the race detector

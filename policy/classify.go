@@ -83,6 +83,9 @@ func (t *Tool) table(f *Facts) (o idem.Outcome, interim bool) {
 			o.Class, o.Text = idem.ClassAmbiguous, "unreadable error: "+err.Error()
 		} else {
 			o.Class, o.Text = e.class(), e.message
+			if e.code == urlElicitation {
+				return idem.Outcome{Class: idem.ClassInterim, Result: f.RPCError, Kind: idem.ResultError, ParkedOn: StateDigest("")}, true
+			}
 		}
 	case f.Result != nil:
 		r, err := ReadResult(f.Result)
@@ -103,6 +106,10 @@ func (t *Tool) table(f *Facts) (o idem.Outcome, interim bool) {
 	}
 	return o, false
 }
+
+// urlElicitation is MCP's error for a call that goes on once a person has been
+// to a URL: an interim answer in the form of an error.
+const urlElicitation = "-32042"
 
 // rpcError is a JSON-RPC error object.
 type rpcError struct {

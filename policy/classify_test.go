@@ -49,6 +49,7 @@ func TestTable(t *testing.T) {
 		{"isError text", silent, result(`{"content":[],"isError":"true"}`), idem.ClassAmbiguous},
 		{"unknown type", silent, result(`{"content":[],"resultType":"task"}`), idem.ClassAmbiguous},
 		{"interim", silent, result(`{"resultType":"input_required","requestState":"s"}`), idem.ClassInterim},
+		{"interim, as an error", silent, rpc(`{"code":-32042,"message":"visit","data":{"elicitations":[]}}`), idem.ClassInterim},
 
 		{"reported", silent, isError("no such product"), idem.ClassReported},
 		{"reported without text", silent, result(`{"isError":true,"content":[]}`), idem.ClassReported},

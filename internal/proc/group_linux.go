@@ -2,11 +2,15 @@ package proc
 
 import (
 	"context"
+	"errors"
 	"os"
 	"os/exec"
+	"runtime"
 	"strconv"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/mcp-idem/mcp-idem"
 )
@@ -22,7 +26,8 @@ func start(cmd *exec.Cmd) (*Child, error) {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}
 	}
 	cmd.SysProcAttr.Setsid = true
-	if err := cmd.Start(); err != nil {
+	cmd.SysProcAttr.Pdeathsig = syscall.SIGTERM
+	if err := startBound(cmd); err != nil {
 		return nil, err
 	}
 	// Until somebody waits for it, the process is there to be read, as a zombie
@@ -158,4 +163,25 @@ func signal(m stat, sig syscall.Signal) {
 	if st, err := readStat(m.pid); err == nil && st.start == m.start {
 		_ = p.Signal(sig)
 	}
+}
+
+// startBound starts a command that gets TERM when this process dies, however it
+// dies. The kernel binds that to the thread that starts it, so that thread is
+// kept for as long as the command runs.
+func startBound(cmd *exec.Cmd) error {
+	started := make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := cmd.Start()
+		if err != nil {
+			started <- err
+			return
+		}
+		pid := cmd.Process.Pid
+		started <- nil
+		for errors.Is(unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil), syscall.EINTR) {
+		}
+	}()
+	return <-started
 }

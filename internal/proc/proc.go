@@ -103,7 +103,9 @@ type Child struct {
 func (c *Child) Ending() bool { return ending(c.Group.PGID, c.Group.Start) }
 
 // Start starts a command as the leader of its own session and process group,
-// out of reach of the terminal's signals and of a supervisor's group kill.
+// out of reach of the terminal's signals and of a supervisor's group kill. On
+// Linux it gets TERM when this process dies; what it has started itself does
+// not.
 func Start(cmd *exec.Cmd) (*Child, error) { return start(cmd) }
 
 // End ends the child and everything that is left of its session: TERM, a short

@@ -263,3 +263,46 @@ func TestStartLeadsASession(t *testing.T) {
 	}
 	_ = c.Cmd.Wait()
 }
+
+// TestMain lets the test binary be a process that starts a child and is killed.
+func TestMain(m *testing.M) {
+	if os.Getenv("PROC_TEST_PARENT") == "" {
+		os.Exit(m.Run())
+	}
+	cmd := exec.Command("sleep", "60")
+	cmd.Stdout = os.Stdout
+	if _, err := Start(cmd); err != nil {
+		os.Exit(1)
+	}
+	_, _ = os.Stdout.WriteString(strconv.Itoa(cmd.Process.Pid) + "\n")
+	time.Sleep(time.Minute)
+}
+
+func TestChildEndsWithAKilledParent(t *testing.T) {
+	parent := exec.Command(os.Args[0])
+	parent.Env = append(os.Environ(), "PROC_TEST_PARENT=1")
+	out, err := parent.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := parent.Start(); err != nil {
+		t.Fatal(err)
+	}
+	line, _ := bufio.NewReader(out).ReadString('\n')
+	child, err := strconv.Atoi(strings.TrimSpace(line))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = syscall.Kill(child, syscall.SIGKILL) })
+	time.Sleep(100 * time.Millisecond)
+	if !alive(child) {
+		t.Fatal("the child ended while its parent lived")
+	}
+	_ = parent.Process.Kill()
+	_ = parent.Wait()
+	for end := time.Now().Add(5 * time.Second); alive(child); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the child outlived its killed parent")
+		}
+	}
+}
