@@ -14,6 +14,9 @@ import (
 // lease with it.
 const queryLimit = 30 * time.Second
 
+// claimLimit is the most time from a baseline to the claim that it is for.
+const claimLimit = queryLimit + recordTimeout
+
 // baseline asks before the claim what is there already, and puts the operation
 // beside the others that look at the same.
 func (g *Guard) baseline(ctx context.Context, op ID, r *Record, q *QueryRules, ev *Claim, c *Change) error {
@@ -36,7 +39,7 @@ func (g *Guard) baseline(ctx context.Context, op ID, r *Record, q *QueryRules, e
 		c.Marks = append(c.Marks, Mark{Ref: slot, Twin: op})
 		return nil
 	}
-	if have.Open, err = g.rivalsLeft(ctx, have.Open, at); err != nil {
+	if have.Open, err = g.rivalsLeft(ctx, have.Open, at.Add(-claimLimit)); err != nil {
 		return err
 	}
 	if !slices.Contains(have.Open, op) {
