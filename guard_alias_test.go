@@ -1,6 +1,11 @@
 package idem_test
 
 import (
+	"context"
+	"maps"
+	"slices"
+	"strconv"
+	"sync"
 	"testing"
 	"time"
 
@@ -115,4 +120,100 @@ func TestNamedKeys(t *testing.T) {
 		a.HostKey = string(long[:255])
 		wantResult(t, h.ask(h.guard(), a), first, false)
 	})
+}
+
+// aliasRows notes every alias row that the latest guard writes.
+type aliasRows struct {
+	h    *house
+	mu   sync.Mutex
+	refs map[idem.Ref]bool
+}
+
+func (h *house) watchAliases() *aliasRows {
+	w := &aliasRows{h: h, refs: map[idem.Ref]bool{}}
+	h.last.judge = func(c idem.Change, _ func() (idem.Stamp, error)) (idem.Stamp, error, bool) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		for _, m := range c.Marks {
+			if m.Alias != nil {
+				w.refs[m.Ref] = true
+			}
+		}
+		for _, p := range c.Puts {
+			if p.Alias != nil {
+				w.refs[p.Ref] = true
+			}
+		}
+		return idem.Stamp{}, nil, false
+	}
+	return w
+}
+
+// want checks how many rows were written, and how many are left.
+func (w *aliasRows) want(written, left int) {
+	w.h.t.Helper()
+	w.mu.Lock()
+	refs := slices.Collect(maps.Keys(w.refs))
+	w.mu.Unlock()
+	s, err := w.h.store.Load(context.Background(), refs...)
+	if err != nil || len(refs) != written || len(s.Rows) != left {
+		w.h.t.Errorf("%d aliases written, %d left, want %d and %d; err %v", len(refs), len(s.Rows), written, left, err)
+	}
+}
+
+func TestAliasesOfJoins(t *testing.T) {
+	timed(t, "live on the record, and go with it", func(t *testing.T, h *house) {
+		h.acts(slowly(time.Second))
+		g := h.guard()
+		rows := h.watchAliases()
+		c := g.Conn()
+		op := make(chan idem.ID)
+		go func() { op <- h.call(g, on(c, occ("call-1"))).Op }()
+		time.Sleep(100 * time.Millisecond)
+		h.call(g, on(g.Conn(), occ("call-2", "call-3")))
+		id := <-op
+		if n := len(h.record(id).Aliases); n != 3 {
+			t.Errorf("%d aliases on the record", n)
+		}
+		rows.want(3, 3)
+		c.Heard()
+		h.passes(g, h.rules.OccurrenceRetention+time.Hour)
+		if n := len(h.list(idem.Query{})); n != 0 {
+			t.Errorf("%d operations are left", n)
+		}
+		rows.want(3, 0)
+	})
+	timed(t, "no more than 64", func(t *testing.T, h *house) {
+		h.acts(slowly(time.Second))
+		g := h.guard()
+		op := make(chan idem.ID)
+		go func() { op <- h.ask(g, on(g.Conn(), occ("call"))).Op }()
+		time.Sleep(100 * time.Millisecond)
+		var many []string
+		for i := range 100 {
+			many = append(many, "call-"+strconv.Itoa(i))
+		}
+		h.ask(g, on(g.Conn(), occ(many...)))
+		if n := len(h.record(<-op).Aliases); n != 64 {
+			t.Errorf("%d aliases on the record", n)
+		}
+	})
+	for _, repeat := range []idem.Repeat{idem.RepeatReplay, idem.RepeatRefuse} {
+		timed(t, "repeat: "+string(repeat)+" finds it without", func(t *testing.T, h *house) {
+			h.rules.Repeat = repeat
+			g := h.guard()
+			rows := h.watchAliases()
+			a := h.ask(g, occ("call-0"))
+			for i := range 4 {
+				wantResult(t, h.ask(g, occ("call-"+strconv.Itoa(i+1))), first, true)
+			}
+			time.Sleep(5 * time.Second)
+			if n := len(h.record(a.Op).Aliases); n != 1 {
+				t.Errorf("%d aliases on the record", n)
+			}
+			rows.want(1, 1)
+			h.passes(g, h.rules.Retention+time.Hour)
+			rows.want(1, 0)
+		})
+	}
 }

@@ -1,9 +1,12 @@
 package idem_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	idem "github.com/mcp-idem/mcp-idem"
@@ -119,5 +122,93 @@ func TestGenerations(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		wantResult(t, h.ask(g, with(good)), second, true)
+	})
+}
+
+// An ask that may claim the current generation and one whose other arguments may
+// begin the next meet at the same moment.
+func TestClaimAndNextGenerationRace(t *testing.T) {
+	const same, changed = `{"order":"1","priority":"bad"}`, `{"order":"1","priority":"good"}`
+	free := map[string]func(h *house, op idem.ID){
+		"failure_ttl is over": func(h *house, _ idem.ID) { time.Sleep(h.rules.FailureTTL) },
+		"granted":             func(h *house, op idem.ID) { h.decide(op, idem.VerbGrantRetry) },
+	}
+	for name, frees := range free {
+		for _, order := range [][2]string{{same, changed}, {changed, same}} {
+			timed(t, name+", first "+order[0], func(t *testing.T, h *house) {
+				h.byOrder()
+				h.acts(ends(idem.Outcome{Class: idem.ClassRejected, Result: []byte("no"), Kind: idem.ResultError}), slowly(10*time.Second))
+				g := h.guard()
+				frees(h, h.ask(g, with(same)).Op)
+				hold, e := make(chan struct{}), h.effect()
+				e.Prepare = func(context.Context) (idem.Site, error) { <-hold; return idem.Site{}, nil }
+				var wg sync.WaitGroup
+				var held, fast idem.Answer
+				wg.Go(func() { held = g.Do(context.Background(), with(order[0]), e) })
+				synctest.Wait() // it has decided, and not claimed
+				wg.Go(func() { fast = h.ask(g, with(order[1])) })
+				synctest.Wait()
+				close(hold)
+				wg.Wait()
+				wantResult(t, fast, first, false)
+				wantCode(t, held, idem.CodeMismatch)
+				h.wantEffects(1)
+				h.wantDispatches(2)
+			})
+		}
+	}
+}
+
+func TestLateSuccessOfAnEarlierGeneration(t *testing.T) {
+	const bad, good = `{"order":"1","priority":"bad"}`, `{"order":"1","priority":"good"}`
+	tests := []struct {
+		verb string
+		why  idem.Reason
+		dups uint32
+	}{
+		{idem.VerbGrantRetry, idem.ReasonDuplicate, 1},
+		{idem.VerbNotApplied, idem.ReasonLateSuccess, 0}, // against a person's word
+	}
+	for _, tt := range tests {
+		timed(t, tt.verb, func(t *testing.T, h *house) {
+			h.byOrder()
+			h.rules.Timeout = time.Second
+			h.acts(slowly(time.Hour), applies)
+			g := h.guard()
+			a := h.ask(g, with(bad))
+			wantCode(t, a, idem.CodeNeedsReview)
+			h.decide(a.Op, tt.verb)
+			b := h.ask(g, with(good))
+			wantResult(t, b, second, false)
+			time.Sleep(2 * time.Hour)
+			if r := h.wantState(a.Op, idem.StateNeedsReview); r.Reason != tt.why || r.Duplicates != tt.dups || r.ExternalID != "T-1" {
+				t.Errorf("reason %s, %d duplicates, external id %q", r.Reason, r.Duplicates, r.ExternalID)
+			}
+			h.wantState(b.Op, idem.StateCommitted)
+			wantResult(t, h.ask(g, with(good)), second, true)
+			h.wantDispatches(2)
+		})
+	}
+	timed(t, "the latest one's is no duplicate", func(t *testing.T, h *house) {
+		h.byOrder()
+		h.rules.Timeout = time.Second
+		h.acts(ends(idem.Outcome{Class: idem.ClassRejected}), slowly(time.Hour))
+		g := h.guard()
+		h.ask(g, with(bad))
+		a := h.ask(g, with(good))
+		wantCode(t, a, idem.CodeNeedsReview)
+		time.Sleep(2 * time.Hour)
+		if r := h.wantState(a.Op, idem.StateCommitted); r.Generation != 2 {
+			t.Errorf("generation %d", r.Generation)
+		}
+	})
+	timed(t, "the only one's is no duplicate", func(t *testing.T, h *house) {
+		h.byOrder()
+		h.rules.Timeout = time.Second
+		h.acts(slowly(time.Hour))
+		a := h.ask(h.guard(), with(bad))
+		h.decide(a.Op, idem.VerbGrantRetry)
+		time.Sleep(2 * time.Hour)
+		h.wantState(a.Op, idem.StateCommitted)
 	})
 }

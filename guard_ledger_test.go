@@ -1,6 +1,7 @@
 package idem_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -159,4 +160,43 @@ func TestClaimOfUnknownFate(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The ledger cannot be read any more when an ask looks for what its own attempt
+// brought.
+func TestLedgerGoesBlindAfterTheAttempt(t *testing.T) {
+	blind := func(h *house, act func(*world, idem.Dispatch) idem.Outcome) (*idem.Guard, idem.Answer) {
+		g, p := h.guard(), h.last
+		h.acts(func(w *world, d idem.Dispatch) idem.Outcome {
+			defer func() {
+				p.mu.Lock()
+				p.loading = errDisk
+				p.mu.Unlock()
+			}()
+			return act(w, d)
+		})
+		a := h.ask(g, step("s1"))
+		return g, a
+	}
+	timed(t, "its success is the answer", func(t *testing.T, h *house) {
+		_, a := blind(h, applies)
+		wantResult(t, a, first, false)
+		if r := h.wantState(a.Op, idem.StateCommitted); a.NotRecorded || a.Record == nil || a.Record.State != r.State {
+			t.Errorf("not recorded: %v, record %s", a.NotRecorded, show(a.Record))
+		}
+	})
+	timed(t, "its failure too", func(t *testing.T, h *house) {
+		_, a := blind(h, ends(idem.Outcome{Class: idem.ClassRejected, Result: []byte("no"), Kind: idem.ResultError}))
+		wantResult(t, a, "no", false)
+		h.wantState(a.Op, idem.StateFailedFinal)
+	})
+	timed(t, "what is not known is not called unsent", func(t *testing.T, h *house) {
+		g, a := blind(h, ambiguous(true))
+		wantCode(t, a, idem.CodeUnknown)
+		if a.Op == (idem.ID{}) || a.Record == nil || strings.Contains(a.Err.Text, "nothing was sent") {
+			t.Errorf("op %s, text %q", a.Op, a.Err.Text)
+		}
+		wantCode(t, h.ask(g, step("s2")), idem.CodeLedgerUnavailable) // this one was not sent
+		h.wantDispatches(1)
+	})
 }

@@ -1,8 +1,11 @@
 package idem_test
 
 import (
+	"context"
+	"strconv"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	idem "github.com/mcp-idem/mcp-idem"
@@ -135,5 +138,86 @@ func TestRuns(t *testing.T) {
 		h.kill()
 		g = h.guard()
 		wantResult(t, h.call(g, on(g.Conn(), occ())), second, false)
+	})
+}
+
+// What runs again after failure_ttl is met again, though others like it had
+// pushed it off the list.
+func TestRunsAgainAndIsMet(t *testing.T) {
+	for name, asks := range map[string][3]idem.Ask{
+		"a step":        {step("s1"), occ(), step("s1")},
+		"an occurrence": {inRun("r1", occ()), inRun("r1", occ()), inRun("r2", occ())},
+	} {
+		timed(t, name, func(t *testing.T, h *house) {
+			rejected := ends(idem.Outcome{Class: idem.ClassRejected})
+			h.acts(rejected, rejected, slowly(10*time.Second), applies)
+			g := h.guard()
+			op := h.call(g, asks[0]).Op
+			h.call(g, asks[1])
+			time.Sleep(h.rules.FailureTTL)
+			again := make(chan idem.Answer)
+			go func() { again <- h.ask(g, asks[2]) }()
+			synctest.Wait()
+			a := h.leave(g, asks[1], 5*time.Second)
+			wantCode(t, a, idem.CodeInProgress)
+			if b := <-again; a.Op != op || b.Op != op {
+				t.Errorf("%s ran again as %s and was met as %s", op, b.Op, a.Op)
+			}
+			h.wantEffects(1)
+		})
+	}
+}
+
+// Named asks of equal arguments do not race each other for what they have in
+// common, and none is lost from it.
+func TestNamedTwinsAtOnce(t *testing.T) {
+	timed(t, "64 steps, one of them unsettled", func(t *testing.T, h *house) {
+		h.world.act = func(w *world, d idem.Dispatch) idem.Outcome {
+			id := w.apply(d)
+			if d.Record.Step == "s17" {
+				return idem.Outcome{Class: idem.ClassAmbiguous}
+			}
+			return answered(id)
+		}
+		g := h.guard()
+		var wg sync.WaitGroup
+		answers := make([]idem.Answer, 64)
+		for i := range answers {
+			wg.Go(func() { answers[i] = h.ask(g, step("s"+strconv.Itoa(i))) })
+		}
+		wg.Wait()
+		h.wantEffects(64)
+		for i, a := range answers {
+			if i == 17 {
+				wantCode(t, a, idem.CodeNeedsReview)
+			} else if a.Err != nil || a.Replayed {
+				t.Errorf("step %d: replayed %v, err %v", i, a.Replayed, a.Err)
+			}
+		}
+		a := h.ask(g, occ())
+		wantCode(t, a, idem.CodeNeedsReview)
+		if a.Op != answers[17].Op {
+			t.Errorf("it met %s, unsettled is %s", a.Op, answers[17].Op)
+		}
+		h.wantEffects(64)
+		h.decide(a.Op, idem.VerbCommitted)
+		if a := h.ask(g, occ()); a.Err != nil || a.Replayed {
+			t.Errorf("replayed %v, err %v", a.Replayed, a.Err)
+		}
+		h.wantEffects(65)
+	})
+	timed(t, "settled ones leave a short list", func(t *testing.T, h *house) {
+		g := h.guard()
+		var last *idem.Record
+		for i := range 300 {
+			last = h.ask(g, step("s"+strconv.Itoa(i))).Record
+		}
+		s, err := h.store.Load(context.Background(), idem.Ref{Kind: idem.KindSlot, ID: last.Slot})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if slot, _ := s.Slot(last.Slot); len(slot.Open) == 0 || len(slot.Open) > 32 {
+			t.Errorf("%d twins are kept", len(slot.Open))
+		}
 	})
 }

@@ -77,3 +77,54 @@ func TestStateInTheProcess(t *testing.T) {
 		}
 	})
 }
+
+func TestStateOfALostProcess(t *testing.T) {
+	group := func(h *house) idem.Effect {
+		e := h.effect()
+		e.Prepare = func(context.Context) (idem.Site, error) {
+			return idem.Site{Incarnation: "i1", Group: idem.Group{PGID: 7, Start: 1}}, nil
+		}
+		return e
+	}
+	for _, process := range []bool{true, false} {
+		timed(t, map[bool]string{true: "what was not sent is not retried", false: "durable state takes a retry"}[process], func(t *testing.T, h *house) {
+			h.rules.Process = process
+			h.acts(ends(idem.Outcome{Class: idem.ClassNotSent, Lost: true}), applies)
+			a := h.guard().Do(context.Background(), step("s1"), h.in("i1"))
+			if !process {
+				wantResult(t, a, first, false)
+				return
+			}
+			wantCode(t, a, idem.CodeFailed)
+			if r := h.wantState(a.Op, idem.StateFailedFinal); r.Reason != idem.ReasonLostWithProcess {
+				t.Errorf("reason %s", r.Reason)
+			}
+			h.wantDispatches(1)
+		})
+	}
+	timed(t, "what is unsettled ends with the gateway that led it", func(t *testing.T, h *house) {
+		h.rules.Process, h.rules.Timeout = true, time.Second
+		h.acts(ends(idem.Outcome{Class: idem.ClassThrottled, RetryAfter: time.Hour}), ends(idem.Outcome{Class: idem.ClassInterim}), h.hang(true))
+		g := h.guard()
+		var ops []idem.ID
+		for _, s := range []string{"retryable", "parked", "timed out"} {
+			ops = append(ops, g.Do(context.Background(), step(s), group(h)).Op)
+		}
+		h.kill()
+		h.recovers(h.guard(), "tickets")
+		time.Sleep(time.Minute)
+		for _, op := range ops {
+			if r := h.wantState(op, idem.StateFailedFinal); r.Reason != idem.ReasonLostWithProcess {
+				t.Errorf("%s: reason %q", r.Step, r.Reason)
+			}
+		}
+	})
+	timed(t, "a living gateway's stays", func(t *testing.T, h *house) {
+		h.rules.Process = true
+		h.acts(ends(idem.Outcome{Class: idem.ClassThrottled, RetryAfter: time.Hour}))
+		a := h.guard().Do(context.Background(), step("s1"), group(h))
+		h.recovers(h.guard(), "tickets")
+		time.Sleep(time.Minute)
+		h.wantState(a.Op, idem.StateFailedRetryable)
+	})
+}

@@ -149,6 +149,21 @@ func TestQueries(t *testing.T) {
 		wantResult(t, h.ask(g, step("s1")), "found late", true)
 		h.wantDispatches(1)
 	})
+	timed(t, "give_up begins anew with another attempt", func(t *testing.T, h *house) {
+		h.reconcile(time.Second)
+		h.rules.Query.Every, h.rules.Query.GiveUp, h.rules.FailureTTL = 10*time.Second, 10*time.Minute, time.Minute
+		h.acts(ends(idem.Outcome{Class: idem.ClassAmbiguous, Ended: idem.EndByAnswer}), ends(idem.Outcome{Class: idem.ClassRejected}), ends(idem.Outcome{Class: idem.ClassAmbiguous}))
+		g := h.guard()
+		h.recovers(g, "tickets")
+		wantCode(t, h.ask(g, step("s1")), idem.CodeFailed)
+		time.Sleep(20 * time.Minute)
+		a := h.ask(g, step("s1"))
+		wantCode(t, a, idem.CodeUnknown)
+		time.Sleep(9 * time.Minute)
+		h.wantState(a.Op, idem.StateUnknown)
+		time.Sleep(2 * time.Minute)
+		h.wantState(a.Op, idem.StateNeedsReview)
+	})
 	timed(t, "a reconciler that panics could not be asked", func(t *testing.T, h *house) {
 		h.reconcile(time.Second)
 		h.world.find = func(*world, idem.Lookup) (idem.Finding, error) { panic("boom") }
@@ -194,6 +209,18 @@ func TestBaseline(t *testing.T) {
 		}
 		h.wantEffects(2)
 	})
+	for name, act := range map[string]func(*world, idem.Dispatch) idem.Outcome{
+		"success": applies, "proven failure": ends(idem.Outcome{Class: idem.ClassRejected}), "query": ambiguous(true),
+	} {
+		timed(t, "it is dropped once it has served: "+name, func(t *testing.T, h *house) {
+			g := insert(h)
+			h.ask(g, step("s1"))
+			h.acts(act)
+			if r := h.record(h.ask(g, step("s2")).Op); !r.State.Final() || r.Reconcile.HasBase || r.Reconcile.Baseline != nil {
+				t.Errorf("%s keeps %v", r.State, r.Reconcile.Baseline)
+			}
+		})
+	}
 	timed(t, "no baseline, no dispatch", func(t *testing.T, h *house) {
 		g := insert(h)
 		h.world.find = func(*world, idem.Lookup) (idem.Finding, error) { return idem.Finding{}, errDown }

@@ -1,6 +1,9 @@
 package idem_test
 
 import (
+	"context"
+	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -66,6 +69,16 @@ func TestRetries(t *testing.T) {
 		}
 		wantCode(t, h.ask(h.guard(), step("s1")), idem.CodeFailed) // the fourth would begin after 2 min
 		h.wantDispatches(3)
+	})
+	timed(t, "the time that nobody was there is not spent on attempts", func(t *testing.T, h *house) {
+		h.reconcile(time.Second)
+		op := h.crashed(step("s1"), false)
+		time.Sleep(2 * h.rules.Retry.MaxElapsed)
+		wantResult(t, h.ask(h.guard(), step("s1")), first, false)
+		if r := h.record(op); r.Last != 2 {
+			t.Errorf("%d attempts", r.Last)
+		}
+		h.wantEffects(1)
 	})
 	timed(t, "Retry-After past max_elapsed is honoured", func(t *testing.T, h *house) {
 		h.acts(ends(idem.Outcome{Class: idem.ClassThrottled, RetryAfter: time.Hour}), applies)
@@ -154,6 +167,9 @@ func TestBelowTheAnswer(t *testing.T) {
 		g := h.guard()
 		a := h.ask(g, step("s1"))
 		wantResult(t, a, "ask", false)
+		if r := a.Record; r == nil || r.State != idem.StatePlanned || r.Reason != idem.ReasonInputRequired || a.Op != r.Op {
+			t.Errorf("the answer carries %s", show(r))
+		}
 		if r := h.wantState(a.Op, idem.StatePlanned); r.Round.Attempts != 0 || r.ResultKind != idem.ResultNone || string(r.ParkedOn) != "\x01" {
 			t.Errorf("round %+v, result %s, parked on %v", r.Round, r.Result, r.ParkedOn)
 		}
@@ -170,4 +186,53 @@ func TestBelowTheAnswer(t *testing.T) {
 		}
 		h.wantEffects(1)
 	})
+}
+
+func TestFailureOverTheLimit(t *testing.T) {
+	for _, c := range []idem.Class{idem.ClassReported, idem.ClassRejected} {
+		timed(t, string(c), func(t *testing.T, h *house) {
+			const said = `{"content":[{"type":"text","text":"no such customer"}],"isError":true}`
+			h.rules.ResultLimit = 10
+			h.acts(ends(idem.Outcome{Class: c, Result: []byte(said), Kind: idem.ResultValue, Text: "no such customer"}))
+			g := h.guard()
+			wantResult(t, h.ask(g, step("s1")), said, false) // at hand still
+			b := h.ask(g, step("s1"))
+			wantCode(t, b, idem.CodeFailed)
+			if r := b.Record; b.Err == nil || r.State != idem.StateFailedFinal || r.ResultSize != int64(len(said)) || !strings.Contains(b.Err.Text, "no such customer") {
+				t.Errorf("err %v, record %s", b.Err, show(r))
+			}
+			h.wantDispatches(1)
+		})
+	}
+}
+
+func TestRetryThatCannotBeReadied(t *testing.T) {
+	tests := []struct {
+		name   string
+		resend bool
+		ends   func(*world, idem.Dispatch) idem.Outcome
+		want   idem.Code
+	}{
+		{"after one that may have applied", true, ambiguous(true), idem.CodeUnknown},
+		{"after one that was not sent", false, ends(idem.Outcome{Class: idem.ClassNotSent}), idem.CodeFailed},
+	}
+	for _, tt := range tests {
+		timed(t, tt.name, func(t *testing.T, h *house) {
+			h.rules.Resend = tt.resend
+			h.acts(tt.ends, applies)
+			e, n := h.effect(), 0
+			e.Prepare = func(context.Context) (idem.Site, error) {
+				if n++; n > 1 {
+					return idem.Site{}, errors.New("it does not come back")
+				}
+				return idem.Site{}, nil
+			}
+			a := h.guard().Do(context.Background(), step("s1"), e)
+			wantCode(t, a, tt.want)
+			if a.Record == nil || a.Op == (idem.ID{}) {
+				t.Errorf("op %s, record %s", a.Op, show(a.Record))
+			}
+			h.wantDispatches(1)
+		})
+	}
 }

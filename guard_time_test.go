@@ -18,13 +18,20 @@ func TestTimeoutThenLateSuccess(t *testing.T) {
 			h.rules.Timeout = 3 * time.Second
 			h.acts(slowly(30 * time.Second))
 			g := h.guard()
+			code, state, why := idem.CodeNeedsReview, idem.StateNeedsReview, idem.ReasonNothingToAsk // at once
+			if asked {
+				code, state, why = idem.CodeUnknown, idem.StateUnknown, idem.ReasonTimeout
+			}
 			start := time.Now()
 			a := h.ask(g, step("s1"))
-			wantCode(t, a, idem.CodeUnknown, idem.CodeNeedsReview)
+			wantCode(t, a, code)
+			if r := h.wantState(a.Op, state); r.Reason != why {
+				t.Errorf("reason %s", r.Reason)
+			}
 			if d := time.Since(start); d < 3*time.Second || d > 6*time.Second {
 				t.Errorf("freed after %s", d)
 			}
-			wantCode(t, h.ask(g, step("s1")), idem.CodeUnknown, idem.CodeNeedsReview)
+			wantCode(t, h.ask(g, step("s1")), code)
 			if r := h.record(a.Op); !r.Attempts[0].MayApplied || r.Attempts[0].End != 0 {
 				t.Errorf("the attempt is closed: %+v", r.Attempts[0])
 			}
@@ -58,6 +65,20 @@ func TestTimeoutThenLateSuccess(t *testing.T) {
 		wantResult(t, h.ask(g, step("s1")), first, true)
 		h.wantDispatches(1)
 	})
+	for name, free := range map[string]func(idem.Dispatch){
+		"given up before the timeout": func(d idem.Dispatch) { d.Free(); time.Sleep(10 * time.Second) },
+		"given up after the timeout":  func(d idem.Dispatch) { time.Sleep(10 * time.Second); d.Free() },
+	} {
+		timed(t, name, func(t *testing.T, h *house) {
+			h.rules.Timeout = 3 * time.Second
+			h.acts(func(w *world, d idem.Dispatch) idem.Outcome { id := w.apply(d); free(d); return answered(id) })
+			g := h.guard()
+			wantCode(t, h.ask(g, step("s1")), idem.CodeNeedsReview)
+			time.Sleep(time.Minute)
+			wantResult(t, h.ask(g, step("s1")), first, true)
+			h.wantDispatches(1)
+		})
+	}
 	timed(t, "the caller is freed though the ledger cannot be written", func(t *testing.T, h *house) {
 		h.rules.Timeout = time.Second
 		h.acts(slowly(time.Minute))

@@ -139,6 +139,7 @@ type processes struct {
 	mu    sync.Mutex
 	dead  map[int]bool
 	stuck atomic.Bool // groups cannot be ended
+	slow  atomic.Bool // and one waits for it as long as one may
 }
 
 func (p *processes) Dead(o idem.Owner) bool {
@@ -147,7 +148,12 @@ func (p *processes) Dead(o idem.Owner) bool {
 	return p.dead[o.PID]
 }
 
-func (p *processes) EndGroup(context.Context, idem.Owner, idem.Group) bool { return !p.stuck.Load() }
+func (p *processes) EndGroup(ctx context.Context, _ idem.Owner, _ idem.Group) bool {
+	if p.slow.Load() {
+		<-ctx.Done()
+	}
+	return !p.stuck.Load()
+}
 
 func (p *processes) kill(pid int) {
 	p.mu.Lock()

@@ -67,6 +67,9 @@ func (s setting) events(r *idem.Record) []idem.Event {
 			idem.AttemptEnded{When: w, Attempt: n, By: idem.EndByBytes})
 		for _, o := range s.outcomes(n) {
 			all = append(all, idem.Report{When: w, Terms: t, Attempt: n, Outcome: o})
+			if o.Class == idem.ClassSuccess {
+				all = append(all, idem.Report{When: w, Terms: t, Attempt: n, Outcome: o, Superseded: true})
+			}
 		}
 	}
 	decision := func(verb string) idem.Decision { return idem.Decision{Command: "c", Verb: verb, Reason: "why"} }
@@ -80,7 +83,8 @@ func (s setting) events(r *idem.Record) []idem.Event {
 		idem.Compensation{When: w, Terms: t, State: idem.StateCompensating},
 		idem.Compensation{When: w, Terms: t, State: idem.StateCompensated},
 		idem.Compensation{When: w, Terms: t, State: idem.StateNeedsReview},
-		idem.Expire{When: w}, idem.Prolong{When: w, Until: now.Add(time.Hour)}, idem.Hurry{When: w, Terms: t})
+		idem.Expire{When: w}, idem.Prolong{When: w, Until: now.Add(time.Hour)}, idem.Hurry{When: w, Terms: t},
+		idem.Reassess{When: w, Terms: t})
 	if s.process {
 		all = append(all, idem.ProcessLost{When: w, Terms: t})
 	}
@@ -105,7 +109,7 @@ func (s setting) outcomes(n uint32) []idem.Outcome {
 		case idem.ClassAmbiguous:
 			all = append(all, idem.Outcome{Class: c}, idem.Outcome{Class: c, Ended: idem.EndByGroup})
 			if s.process {
-				all = append(all, idem.Outcome{Class: c, Ended: idem.EndByGroup, Lost: true})
+				all = append(all, idem.Outcome{Class: c, Ended: idem.EndByGroup, Lost: true}, idem.Outcome{Class: idem.ClassNotSent, Lost: true})
 			}
 		default:
 			all = append(all, idem.Outcome{Class: c})
@@ -130,6 +134,11 @@ func (s setting) answers(now idem.Instant) []idem.Event {
 		f := e
 		f.IDs, f.Result = ids, []byte("found")
 		all = append(all, f)
+		if s.terms.Baseline { // some of it may be another operation's
+			taken, rival := f, f
+			taken.Taken, rival.Rivals = []string{"A"}, 1
+			all = append(all, taken, rival)
+		}
 	}
 	return all
 }

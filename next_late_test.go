@@ -69,6 +69,13 @@ func (l *life) ok(n uint32, id string) *life {
 	return l.report(n, idem.Outcome{Class: idem.ClassSuccess, ExternalID: id, Result: []byte{'r', byte('0' + n)}, Kind: idem.ResultValue})
 }
 
+// superseded is a success although a later generation began.
+func (l *life) superseded(n uint32, id string) *life {
+	l.t.Helper()
+	return l.do(idem.Report{When: l.when(), Terms: l.s, Attempt: n, Superseded: true,
+		Outcome: idem.Outcome{Class: idem.ClassSuccess, ExternalID: id, Result: []byte{'r', byte('0' + n)}, Kind: idem.ResultValue}})
+}
+
 func (l *life) fails(n uint32, c idem.Class) *life {
 	l.t.Helper()
 	return l.report(n, idem.Outcome{Class: c})
@@ -134,6 +141,9 @@ func TestLateReports(t *testing.T) {
 		{"success of an attempt that began after the person's word", func(l *life) {
 			l.claim().timeout().decide(idem.VerbNotApplied).claim().timeout().ok(2, "A")
 		}, idem.StateCommitted, "", 0, "r2", "A"},
+		{"success of a superseded generation", func(l *life) { l.claim().ended(1).query().superseded(1, "A") }, idem.StateNeedsReview, idem.ReasonDuplicate, 1, "r1", "A"},
+		{"success of a superseded generation that a person waits for", func(l *life) { none(l).claim().timeout().superseded(1, "A") }, idem.StateNeedsReview, idem.ReasonDuplicate, 1, "r1", "A"},
+		{"success of a superseded generation that is committed", func(l *life) { l.claim().ended(1).query("A").superseded(1, "A") }, idem.StateCommitted, "", 0, "", "A"},
 		{"definite failure of the only attempt", func(l *life) { l.claim().timeout().fails(1, idem.ClassRejected) }, idem.StateFailedFinal, "", 0, "", ""},
 		{"definite failure clears its own attempt only", func(l *life) { l.claim().timeout().grant().claim().timeout().fails(1, idem.ClassRejected) }, idem.StateUnknown, idem.ReasonTimeout, 0, "", ""},
 		{"definite failure while another may have applied", func(l *life) { l.claim().timeout().grant().claim().fails(2, idem.ClassRejected) }, idem.StateUnknown, "", 0, "", ""},

@@ -73,6 +73,15 @@ func TestDecisions(t *testing.T) {
 		wantResult(t, h.ask(g, step("s1")), "person", true)
 		h.wantDispatches(1)
 	})
+	timed(t, "committed: what a failed attempt answered is not replayed", func(t *testing.T, h *house) {
+		h.acts(ends(idem.Outcome{Class: idem.ClassRejected, Result: []byte(`{"code":-32602}`), Kind: idem.ResultError}))
+		g := h.guard()
+		h.decide(h.ask(g, step("s1")).Op, idem.VerbCommitted)
+		if a := h.ask(g, step("s1")); a.Err != nil || a.Result != nil || a.Kind != idem.ResultNone || a.Record.State != idem.StateCommitted {
+			t.Errorf("result %s of kind %d, err %v", a.Result, a.Kind, a.Err)
+		}
+		h.wantDispatches(1)
+	})
 	timed(t, "not applied: nothing runs before failure_ttl", func(t *testing.T, h *house) {
 		g, op := review(h)
 		h.decide(op, idem.VerbNotApplied)

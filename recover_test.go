@@ -2,6 +2,7 @@ package idem_test
 
 import (
 	"context"
+	"strconv"
 	"testing"
 	"time"
 
@@ -70,6 +71,27 @@ func TestRecoverer(t *testing.T) {
 		h.wantEffects(15)
 		h.wantDispatches(30)
 	})
+	for every := range 4 {
+		timed(t, "what becomes visible is found at the next query "+strconv.Itoa(every), func(t *testing.T, h *house) {
+			h.reconcile(time.Second)
+			appears := time.Now().Add(10*time.Second + time.Duration(every)*70*time.Millisecond)
+			h.world.find = func(*world, idem.Lookup) (f idem.Finding, err error) {
+				if !time.Now().Before(appears) {
+					f.IDs = []string{"T-1"}
+				}
+				return f, nil
+			}
+			h.acts(ends(idem.Outcome{Class: idem.ClassAmbiguous}))
+			g := h.guard()
+			op := h.leave(g, step("s1"), time.Millisecond).Op
+			h.recovers(g, "tickets") // nobody asks any more
+			time.Sleep(20 * time.Second)
+			r := h.wantState(op, idem.StateCommitted)
+			if d := r.SettledAt.Time().Sub(appears); d > h.rules.Query.Every+50*time.Millisecond {
+				t.Errorf("settled %s after it became visible", d)
+			}
+		})
+	}
 	timed(t, "what cannot be moved on does not hide the rest", func(t *testing.T, h *house) {
 		h.reconcile(time.Second)
 		old := h.rules.Retention
@@ -129,6 +151,20 @@ func TestGroupsOfTheDead(t *testing.T) {
 			h.wantDispatches(1)
 		})
 	}
+	timed(t, "one whose end is waited for does not hold up the rest", func(t *testing.T, h *house) {
+		h.reconcile(time.Second)
+		h.procs.stuck.Store(true)
+		h.procs.slow.Store(true)
+		h.acts(h.hang(true))
+		ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
+		defer cancel()
+		h.guard().Do(ctx, step("s1"), site(h, idem.Site{Group: idem.Group{PGID: 7, Start: 1}}))
+		h.kill()
+		op := h.crashed(step("s2"), true)
+		h.recovers(h.guard(), "tickets")
+		time.Sleep(time.Minute)
+		h.wantState(op, idem.StateCommitted)
+	})
 	timed(t, "a group that ends later settles it later", func(t *testing.T, h *house) {
 		h.reconcile(time.Second)
 		h.procs.stuck.Store(true)
@@ -143,5 +179,52 @@ func TestGroupsOfTheDead(t *testing.T) {
 		h.procs.stuck.Store(false)
 		time.Sleep(10 * time.Second)
 		h.wantState(op, idem.StateFailedRetryable)
+	})
+}
+
+// TestPolicyOfToday: what a process left behind is judged by the policy of the
+// one that takes over.
+func TestPolicyOfToday(t *testing.T) {
+	later := func(int, time.Duration) time.Duration { return time.Minute }
+	tests := []struct {
+		name     string
+		resend   bool // at first
+		now      func(h *house)
+		want     idem.State
+		why      idem.Reason
+		attempts uint32
+	}{
+		{"idempotent before, now a write", true, func(h *house) { h.rules.Resend = false }, idem.StateNeedsReview, idem.ReasonNothingToAsk, 1},
+		{"idempotent before, now a write that can be asked after", true, func(h *house) { h.rules.Resend = false; h.reconcile(time.Second) }, idem.StateCommitted, "", 1},
+		{"idempotent still: its retry waits for an ask", true, func(*house) {}, idem.StateUnknown, "", 1},
+		{"nothing to ask before, now a reconciler", false, func(h *house) { h.reconcile(time.Second) }, idem.StateCommitted, "", 1},
+		{"nothing to ask still", false, func(*house) {}, idem.StateNeedsReview, idem.ReasonNothingToAsk, 1},
+	}
+	for _, tt := range tests {
+		timed(t, tt.name, func(t *testing.T, h *house) {
+			h.rules.Resend, h.rules.Retry.Delay = tt.resend, later
+			h.acts(ambiguous(true))
+			op := h.ask(h.guard(), step("s1")).Op
+			h.kill()
+			tt.now(h)
+			g := h.guard()
+			h.recovers(g, "tickets")
+			time.Sleep(30 * time.Second)
+			if r := h.wantState(op, tt.want); r.Reason != tt.why || r.Last != tt.attempts {
+				t.Errorf("reason %q, %d attempts", r.Reason, r.Last)
+			}
+			h.wantEffects(1)
+		})
+	}
+	timed(t, "a person's matter stays one", func(t *testing.T, h *house) {
+		h.reconcile(time.Second)
+		h.acts(func(w *world, d idem.Dispatch) idem.Outcome { w.apply(d); return ambiguous(true)(w, d) })
+		op := h.ask(h.guard(), step("s1")).Op
+		h.kill()
+		h.recovers(h.guard(), "tickets")
+		time.Sleep(time.Minute)
+		if r := h.wantState(op, idem.StateNeedsReview); r.Reason != idem.ReasonSeveralMatches || r.Duplicates != 1 || r.Reconcile.Count != 1 {
+			t.Errorf("reason %s, %d duplicates, asked %d times", r.Reason, r.Duplicates, r.Reconcile.Count)
+		}
 	})
 }
