@@ -50,13 +50,6 @@ func (m *marker) deliver(marks []mark) {
 	}
 }
 
-// alias queues that a call id met an operation.
-func (m *marker) alias(row, op ID) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.queue(Mark{Ref: Ref{KindAlias, row}, Alias: &Alias{Operation: op}})
-}
-
 func (m *marker) queue(k Mark) {
 	m.queued = append(m.queued, k)
 	if m.timer == nil && !m.closed {

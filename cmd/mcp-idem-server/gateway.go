@@ -228,7 +228,7 @@ func (h *house) close() {
 func (h *house) Tool(name string) mcp.Tool {
 	t := h.set.Tool(name)
 	return mcp.Tool{
-		Effect: mcp.Effect(t.Effect), Process: t.Process, ForwardCancel: t.Cancel == policy.CancelForward,
+		Effect: t.Effect, Process: t.Process, ForwardCancel: t.Cancel == policy.CancelForward,
 		Argument: t.Forward.Argument, Meta: t.Forward.Meta,
 		Judge: func(e mcp.End) idem.Outcome {
 			return t.Classify(context.Background(), policy.Facts{Result: e.Result, RPCError: e.Error, Err: e.Err, Sent: true})
