@@ -135,10 +135,11 @@ func ends(t *testing.T, done <-chan error, limit time.Duration) {
 // TestClientThatDoesNotRead ends its input and keeps its output open: the pipe
 // is full and stays so.
 func TestClientThatDoesNotRead(t *testing.T) {
+	t.Parallel()
 	srv, log := server(t, "")
 	guard := &stubGuard{done: map[string]idem.Outcome{}}
 	up := NewUpstream(srv)
-	g, err := NewGateway(Config{Guard: guard, Upstream: up, Policy: stubPolicy{}, Drain: 100 * time.Millisecond, Log: testLog(t)})
+	g, err := NewGateway(Config{Guard: guard, Upstream: up, Policy: stubPolicy{"hush": {Effect: "read"}}, Drain: 100 * time.Millisecond, Log: testLog(t)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -152,9 +153,10 @@ func TestClientThatDoesNotRead(t *testing.T) {
 	done := make(chan error, 1)
 	go func() { done <- g.Serve(context.Background(), in, out) }()
 	fmt.Fprintln(say, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"silent"}}`)
-	fmt.Fprintln(say, `{"jsonrpc":"2.0","id":2,"method":"human/silent"}`)
+	fmt.Fprintln(say, `{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"hush"}}`)
 	r := &rig{t: t, log: log}
 	r.waitSeen("call silent", 1)
+	r.waitSeen("call hush", 1)
 	fmt.Fprintln(say, `{"jsonrpc":"2.0","method":"flood"}`)
 	time.Sleep(200 * time.Millisecond)
 	_ = say.Close()
@@ -171,6 +173,7 @@ func TestClientThatDoesNotRead(t *testing.T) {
 // TestProcessThatCannotBeEnded is let go of; what it was asked has an end that
 // claims nothing.
 func TestProcessThatCannotBeEnded(t *testing.T) {
+	t.Parallel()
 	up := NewUpstream(Server{Name: "x"})
 	hold, in, err := os.Pipe()
 	if err != nil {
@@ -195,6 +198,7 @@ func TestProcessThatCannotBeEnded(t *testing.T) {
 
 // TestServerThatDoesNotRead blocks whoever writes to it, and nobody else.
 func TestServerThatDoesNotRead(t *testing.T) {
+	t.Parallel()
 	t.Run("when the client has shaken hands", func(t *testing.T) {
 		r := script(t, `read -r l; id=${l#*\"id\":}; echo "{\"jsonrpc\":\"2.0\",\"id\":${id%%,*},\"result\":{\"x\":\"fake\"}}"; exec sleep 100`)
 		r.handshakeWith(strings.Repeat("x", 1<<20))
@@ -236,6 +240,7 @@ func closes(t *testing.T, up *Upstream) {
 }
 
 func TestNothingNewIsTakenWhileItDrains(t *testing.T) {
+	t.Parallel()
 	r := start(t, "", nil, func(c *Config) { c.Drain = 5 * time.Second }).handshake()
 	r.call("1", "slow", "{}", "")
 	r.waitSeen("call slow", 1)

@@ -179,7 +179,7 @@ func (f *fake) call(m fakeMessage) {
 	case "slow":
 		time.Sleep(300 * time.Millisecond)
 		reply(good)
-	case "silent":
+	case "silent", "hush":
 	case "human":
 		ch := make(chan json.RawMessage, 1)
 		f.mu.Lock()
