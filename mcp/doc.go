@@ -28,8 +28,8 @@
 // go our members of _meta. A protocol error carries them in error.data._meta;
 // data that is no object moves to data.value. Every other byte is the sender's.
 //
-// A line that is no JSON is answered with -32700, a batch with -32600, both
-// under id null. What is wrong inside arguments (names twice, bad UTF-8, lone
+// A line that is no JSON is answered with -32700, a batch and a line of more than
+// 256 MiB with -32600, all under id null. What is wrong inside arguments (names twice, bad UTF-8, lone
 // surrogates, absurd nesting) does not break the envelope: the guard refuses
 // such a call under its own id. A tools/call without an id is not carried out.
 // A guarded tools/call that wants to run as a task is refused.
@@ -57,16 +57,29 @@
 //	the pipe took no byte, or the process that     not sent
 //	was prepared for it is gone
 //	an answer came                                 by its answer; the policy judges it
-//	an answer began and cannot be read             ambiguous; the end is not known
+//	an answer came that is not UTF-8               ambiguous; ended by its answer
+//	an answer began and cannot be read             the asker is told that the outcome is not
+//	                                               known; the attempt goes on until one comes
+//	                                               that can be read, or the process ends
 //	the process ended, or closed its output        ambiguous; ended by its group, which is
 //	                                               ended before anybody is told
-//	half of the request was written                ambiguous; the process is ended
+//	half of the request was written                the process is ended, and so the attempt
+//	the process cannot be ended                    ambiguous; the end is not known
 //	the cancellation was passed on (cancel:        ambiguous after 10 s without an answer
 //	forward)
 //
 // A client that cancels, stops reading or goes away ends none. When the input
-// ends, running calls are waited for, at most Config.Drain; then the server's
-// standard input is closed and, after a grace of 2 s, its group ended.
+// ends, nothing new is taken and running calls are waited for, at most
+// Config.Drain; then the server's standard input is closed and, after a grace of
+// 2 s, its group ended. Asks whose attempts end by that are still answered. Each
+// of these waits is bounded: [Gateway.Serve] ends whatever client, server and
+// kernel do, as long as the end of its input or of its context reaches it.
+//
+// # What counts as delivered
+//
+// An answer is marked before it is written, and the mark taken back when the
+// write fails, or when the client cancels the request before it has sent anything
+// else: it has thrown the answer away. A cancellation confirms no mark.
 //
 // # Crashes
 //
