@@ -3,16 +3,22 @@ package mcp
 import (
 	"bufio"
 	"context"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"go.etcd.io/bbolt"
+
 	"github.com/mcp-idem/mcp-idem"
+	"github.com/mcp-idem/mcp-idem/internal/proc"
 	"github.com/mcp-idem/mcp-idem/policy"
+	"github.com/mcp-idem/mcp-idem/store/boltstore"
 )
 
 // peer is a server as a client sees it: two pipes.
@@ -85,6 +91,79 @@ func BenchmarkUnguarded(b *testing.B) {
 	b.ReportMetric(median(g)/1e3, "gateway-µs")
 	b.ReportMetric(median(g)/median(d), "ratio")
 	b.ReportMetric(median(c)/median(d), "copier-ratio")
+}
+
+// BenchmarkGuarded measures a guarded call through a gateway with a ledger, in
+// turns with one that is not guarded and with two bare commits on the same disk,
+// and reports guarded / (unguarded + two commits): at most 1 is the aim.
+func BenchmarkGuarded(b *testing.B) {
+	dir := b.TempDir()
+	b.Setenv(benchDir, dir)
+	p := openPeer(b, "guarded")
+	db, err := bbolt.Open(filepath.Join(dir, "bare.db"), 0o600, &bbolt.Options{FreelistType: bbolt.FreelistMapType, NoFreelistSync: true})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { _ = db.Close() })
+	row := make([]byte, 600)
+	commit := func(key []byte) {
+		err := db.Update(func(tx *bbolt.Tx) error {
+			bucket, err := tx.CreateBucketIfNotExists([]byte("rows"))
+			if err != nil {
+				return err
+			}
+			return bucket.Put(key, row)
+		})
+		if err != nil {
+			b.Fatal(err)
+		}
+	}
+	call := func(tool string, i int) string {
+		return fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":%q,"arguments":{"path":"%0200d"},"_meta":{"mcp-idem/task":"t%d","mcp-idem/step":"s"}}}`, i+1, tool, i, i) + "\n"
+	}
+	var guarded, unguarded, bare []time.Duration
+	for i := 0; b.Loop(); i++ {
+		guarded = append(guarded, p.trip(b, call("echo", i)))
+		unguarded = append(unguarded, p.trip(b, call("peek", i)))
+		start := time.Now()
+		commit(fmt.Appendf(nil, "%d", i))
+		commit(fmt.Appendf(nil, "%d", i))
+		bare = append(bare, time.Since(start))
+	}
+	median := func(all []time.Duration) float64 { slices.Sort(all); return float64(all[len(all)/2]) }
+	b.ReportMetric(median(guarded)/1e3, "guarded-µs")
+	b.ReportMetric(median(unguarded)/1e3, "unguarded-µs")
+	b.ReportMetric(median(bare)/1e3, "two-commits-µs")
+	b.ReportMetric(median(guarded)/(median(unguarded)+median(bare)), "ratio")
+}
+
+// benchDir names the variable that says where the guarded gateway's ledger is.
+const benchDir = "MCP_BENCH_DIR"
+
+// serveGuarded is a gateway with a ledger of its own.
+func serveGuarded() {
+	self, _ := os.Executable()
+	st, err := boltstore.Open(boltstore.Config{Path: filepath.Join(os.Getenv(benchDir), "ledger.db"), NoSocket: true})
+	if err != nil {
+		os.Exit(1)
+	}
+	system, err := proc.New()
+	if err != nil {
+		os.Exit(1)
+	}
+	set, err := policy.New(policy.Config{Servers: []string{"fake"}})
+	if err != nil {
+		os.Exit(1)
+	}
+	guard, err := idem.New(idem.Config{Store: st, Policy: set, Owner: system.Self(), Processes: system})
+	if err != nil {
+		os.Exit(1)
+	}
+	up := NewUpstream(Server{Name: "fake", Command: self, Env: []string{fakeMode + "=on"}})
+	g, err := NewGateway(Config{Guard: guard, Upstream: up, Policy: stubPolicy{"peek": {Effect: policy.EffectRead}}})
+	if err != nil || g.Serve(context.Background(), os.Stdin, os.Stdout) != nil {
+		os.Exit(1)
+	}
 }
 
 // serveGateway is a gateway in front of this binary as a server.

@@ -3,6 +3,7 @@ package mcp
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -79,10 +80,10 @@ func TestLineReaderSkips(t *testing.T) {
 			t.Fatalf("%d bytes, %v", len(line), err)
 		}
 		line, err := in.next()
-		if err != errLong || line[0] != 'A' || len(line) > lineBuffer || len(in.tail) > lineTail || !strings.HasSuffix(string(in.tail), `,"id":7}`) {
+		if !errors.Is(err, errLong) || line[0] != 'A' || len(line) > lineBuffer || len(in.tail) > lineTail || !strings.HasSuffix(string(in.tail), `,"id":7}`) {
 			t.Fatalf("%d bytes, %v, %q", len(line), err, in.tail)
 		}
-		if line, err := in.next(); err != io.EOF || string(line) != strings.TrimSpace(end) {
+		if line, err := in.next(); !errors.Is(err, io.EOF) || string(line) != strings.TrimSpace(end) {
 			t.Errorf("then %s, %v", line, err)
 		}
 	}
@@ -188,7 +189,7 @@ func TestProcessThatCannotBeEnded(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.stop(time.Millisecond)
-	if r := <-got; r.ended || r.err != errStuck {
+	if r := <-got; r.ended || !errors.Is(r.err, errStuck) {
 		t.Errorf("%+v", r)
 	}
 	if up.cur != nil {

@@ -19,6 +19,8 @@ func TestMain(m *testing.M) {
 		switch mode {
 		case "gateway":
 			serveGateway()
+		case "guarded":
+			serveGuarded()
 		case "copier":
 			serveCopier()
 		default:
