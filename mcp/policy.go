@@ -20,9 +20,6 @@ type Policy interface {
 	Tool(name string) Tool
 }
 
-// Effect is the policy's.
-type Effect = policy.Effect
-
 // Tool is what the gateway has to know about a tool.
 type Tool struct {
 	Effect        policy.Effect // empty: the policy does not say; a write, unless a hint is believed
