@@ -246,7 +246,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 
 // gone answers an asker that does not wait any longer. Nobody reads it.
 func (w *asker) gone(ctx context.Context, v verdict) Answer {
-	return w.refusal(v, CodeInProgress, "The asker has gone; what is under way goes on.", context.Cause(ctx))
+	return w.refusal(v, CodeInProgress, "The wait was given up before an outcome was known.", context.Cause(ctx))
 }
 
 func (w *asker) refusal(v verdict, c Code, text string, cause ...error) Answer {

@@ -167,7 +167,24 @@ func (g *Guard) handle(ctx context.Context, r *Record) error {
 		}
 		return nil
 	}
-	return g.retire(ctx, op, r)
+	return g.retireDue(ctx, op, r)
+}
+
+// retireDue retires a record; those of one slot collide, and try again.
+func (g *Guard) retireDue(ctx context.Context, op ID, r *Record) error {
+	for {
+		err := g.retire(ctx, op, r)
+		if !errors.As(err, new(*Conflict)) {
+			return err
+		}
+		s, err := g.cfg.Store.Load(ctx, opRef(op))
+		if err != nil {
+			return err
+		}
+		if r = s.Operation(op); r == nil || !r.State.Final() || r.Due() == 0 || r.Due() > s.Now {
+			return nil
+		}
+	}
 }
 
 // retire shrinks an expired record to a tombstone. An occurrence that was
@@ -197,7 +214,8 @@ func (g *Guard) retire(ctx context.Context, op ID, r *Record) error {
 	switch {
 	case r.Source == SourceNone:
 		c.Drops = append(c.Drops, opRef(op))
-		return ignoreConflict(g.commit(ctx, c))
+		_, err := g.commit(ctx, c)
+		return err
 	case counted && (s.Row(refs[0]).Delivered.Has(r.Occurrence) || known.Has(r.Occurrence)):
 		slot, version := s.Slot(r.Slot)
 		if slot.Floor, err = g.floor(ctx, r, slot); err != nil {
@@ -207,7 +225,8 @@ func (g *Guard) retire(ctx context.Context, op ID, r *Record) error {
 		c.Drops = append(c.Drops, opRef(op))
 		c.Needs = append(c.Needs, Need{Ref: Ref{KindSlot, r.Slot}, Version: version})
 		c.Puts = []Row{{Ref: Ref{KindSlot, r.Slot}, Slot: &slot}}
-		return ignoreConflict(g.commit(ctx, c))
+		_, err := g.commit(ctx, c)
+		return err
 	}
 	var ev Event = Expire{When{s.Now}}
 	if whole := r.SettledAt.Add(rules.Retention); s.Now < whole { // an occurrence that nobody has in hand
@@ -218,7 +237,8 @@ func (g *Guard) retire(ctx context.Context, op ID, r *Record) error {
 		return err
 	}
 	c.Puts = []Row{{Ref: opRef(op), Operation: tomb}}
-	return ignoreConflict(g.commit(ctx, c))
+	_, err = g.commit(ctx, c)
+	return err
 }
 
 // floor is the slot's floor once r is deleted: it rises over all that is gone.
@@ -234,13 +254,6 @@ func (g *Guard) floor(ctx context.Context, r *Record, slot Slot) (uint64, error)
 		}
 	}
 	return slot.N, nil
-}
-
-func ignoreConflict(_ Stamp, err error) error {
-	if errors.As(err, new(*Conflict)) {
-		return nil // looked at again when it is due
-	}
-	return err
 }
 
 // each pages through a listing.
