@@ -188,7 +188,7 @@ func BenchmarkGuardedCall64Callers(b *testing.B) {
 	}
 	var ours, theirs []float64
 	for b.Loop() {
-		ours = append(ours, run(20, func(i int) { mustDo(b, g, benchAsk(i)) }))
+		ours = append(ours, run(100, func(i int) { mustDo(b, g, benchAsk(i)) }))
 		theirs = append(theirs, run(4, func(i int) { p.call(b, uint64(i), row[:len(row)*2/3], row) }))
 	}
 	slices.Sort(ours)
