@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -165,10 +166,11 @@ func start(t *testing.T, modes string, tools stubPolicy, change ...func(*Config)
 func script(t *testing.T, text string, change ...func(*Config)) *rig {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "server.sh")
-	if err := os.WriteFile(path, []byte("#!/bin/sh\n"+text), 0o700); err != nil {
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return startServer(t, Server{Name: "fake", Command: path, Log: testLog(t)}, "", stubPolicy{}, change...)
+	// Read by the shell, not run: a file that was just written may be busy.
+	return startServer(t, Server{Name: "fake", Command: "sh", Args: []string{path}, Log: testLog(t)}, "", stubPolicy{}, change...)
 }
 
 func startServer(t *testing.T, srv Server, log string, tools stubPolicy, change ...func(*Config)) *rig {
@@ -192,6 +194,7 @@ func startServer(t *testing.T, srv Server, log string, tools stubPolicy, change 
 	go func() {
 		err := g.Serve(ctx, inR, outW)
 		_ = outW.Close()
+		_ = inR.CloseWithError(fmt.Errorf("the gateway has ended: %w", errors.Join(err, io.EOF)))
 		r.done <- err
 	}()
 	go r.read(outR)
