@@ -45,7 +45,7 @@ type Site struct {
 }
 
 // Answer is what an ask gets: the tool's own result, or Err. Every answer is a
-// fresh value.
+// value of its own; its Record and Result may be shared and are read only.
 type Answer struct {
 	Err         *Error     // nil: Result is the tool's own
 	Record      *Record    // the operation as it stands; nil where there is none. Read only

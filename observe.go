@@ -8,7 +8,7 @@ type Observer interface {
 
 // Observation is one fact.
 type Observation struct {
-	What   string  // transition, refused, query_failed, unrecorded, late_report
+	What   string  // transition, refused, query_failed, unrecorded, late_report, recover_failed
 	Op     ID      // zero where there is none
 	From   State   // transition
 	Record *Record // as it stands after; nil where there is none. Read only
