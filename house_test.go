@@ -25,11 +25,13 @@ var rooms = map[string][]string{
 	"mcp":                 {"policy", "checkpoint", "internal/proc", "internal/crash"},
 	"store/memstore":      {"internal/codec", "store/internal"},
 	"store/boltstore":     {"internal/codec", "store/internal"},
+	"store/pgstore":       {"internal/codec", "store/internal"},
 	"store/storetest":     {"internal/codec"},
 	"store/internal":      {"internal/codec"},
 	"internal/codec":      {},
 	"internal/crash":      nil, // and not the root either: the root imports it
 	"internal/proc":       {},
+	"internal/pgtest":     nil, // for tests; it knows nothing but PostgreSQL
 	"cmd/mcp-idem-server": {"policy", "reconcilers", "mcp", "store", "checkpoint", "internal"},
 }
 

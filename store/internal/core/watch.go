@@ -2,6 +2,8 @@ package core
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"sync"
 
 	idem "github.com/mcp-idem/mcp-idem"
@@ -63,13 +65,34 @@ func (w *Watchers) Wake(ids []idem.ID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, id := range ids {
-		for ch := range w.m[id] {
-			select {
-			case ch <- struct{}{}:
-			default: // it was woken and has not looked yet
-			}
+		wake(w.m[id])
+	}
+}
+
+// WakeAll lets every waiter look again.
+func (w *Watchers) WakeAll() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, chs := range w.m {
+		wake(chs)
+	}
+}
+
+func wake(chs map[chan struct{}]struct{}) {
+	for ch := range chs {
+		select {
+		case ch <- struct{}{}:
+		default: // it was woken and has not looked yet
 		}
 	}
+}
+
+// WakeAll lets every waiter look again.
+func (w *Watchers) WakeAll() {
+	w.mu.Lock()
+	ids := slices.Collect(maps.Keys(w.m))
+	w.mu.Unlock()
+	w.Wake(ids)
 }
 
 // Close ends every wait with ErrClosed.

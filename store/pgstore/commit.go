@@ -1,0 +1,179 @@
+package pgstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	idem "github.com/mcp-idem/mcp-idem"
+)
+
+// Commit implements idem.Store. A Change is one statement, and one round trip.
+// Losing a connection, a restart of the server, deadlocks and races between
+// inserts are ridden out for Config.Patience; see the package documentation.
+func (s *Store) Commit(ctx context.Context, c idem.Change) (idem.Stamp, error) {
+	if err := s.ready(ctx); err != nil {
+		return idem.Stamp{}, err
+	}
+	p, err := newPlan(&c)
+	if err != nil {
+		return idem.Stamp{}, err
+	}
+	return s.lanes.commit(ctx, s, p)
+}
+
+// verdict is what became of one plan.
+type verdict struct {
+	stamp idem.Stamp
+	err   error
+}
+
+// querier is a connection or a transaction.
+type querier interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+}
+
+// write carries a group out, whatever it takes, and returns a verdict for each.
+func (s *Store) write(group []*plan) []verdict {
+	deadline := time.Now().Add(s.patience)
+	doubt := false // an earlier try may have been applied, or may still be
+	for pause := firstPause; ; pause = min(2*pause, lastPause) {
+		ctx, cancel := s.bound(s.ctx)
+		verdicts, err := s.sendPooled(ctx, group)
+		cancel()
+		if err == nil {
+			s.busy.Store(true)
+			if doubt {
+				settle(group, verdicts)
+			}
+			return verdicts
+		}
+		f := judge(err)
+		doubt = doubt || f == unknown
+		if f == refused || time.Now().Add(pause).After(deadline) || !s.rest(f, pause) {
+			return s.failed(group, err, doubt)
+		}
+	}
+}
+
+// rest waits before the next try. Where nothing but a race was lost there is
+// nothing to wait for.
+func (s *Store) rest(f fate, pause time.Duration) bool {
+	if f == again && pause == firstPause {
+		return s.ctx.Err() == nil
+	}
+	return sleep(s.ctx, pause)
+}
+
+func (s *Store) failed(group []*plan, err error, doubt bool) []verdict {
+	if s.closed.Load() && !doubt {
+		err = idem.ErrClosed
+	} else {
+		err = s.explain(err)
+	}
+	if doubt {
+		err = fmt.Errorf("%w: %w", idem.ErrCommitUnknown, err)
+	}
+	verdicts := make([]verdict, len(group))
+	for i := range verdicts {
+		verdicts[i].err = err
+	}
+	return verdicts
+}
+
+// settle judges conflicts after a try whose outcome is not known. A row that
+// carries the plan's own id says that the plan was applied then. Another id may
+// have been written after it: then only the caller can tell, by its token.
+func settle(group []*plan, verdicts []verdict) {
+	for i := range verdicts {
+		c, ok := errors.AsType[*conflict](verdicts[i].err)
+		switch {
+		case !ok:
+		case c.by == group[i].id:
+			verdicts[i].err = nil
+		default:
+			verdicts[i].err = fmt.Errorf("%w: the connection was lost in the commit, and the row was changed since: %w", idem.ErrCommitUnknown, c)
+		}
+	}
+}
+
+// conflict is an idem.Conflict that knows who wrote the row.
+type conflict struct {
+	*idem.Conflict
+	by idem.ChangeID
+}
+
+func (c *conflict) Unwrap() error { return c.Conflict }
+
+func (s *Store) sendPooled(ctx context.Context, group []*plan) ([]verdict, error) {
+	conn, err := s.pool.Acquire(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errNoConnection, err)
+	}
+	defer conn.Release()
+	return s.send(ctx, conn, group)
+}
+
+// send carries a group out in one round trip.
+func (s *Store) send(ctx context.Context, on querier, group []*plan) ([]verdict, error) {
+	text, args := compose(group)
+	sent := time.Now()
+	rows, err := on.Query(ctx, s.sql(text), args...)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	verdicts := make([]verdict, len(group))
+	var now idem.Instant
+	for rows.Next() {
+		var (
+			plan, source *int
+			id, change   []byte
+			have, want   *int64
+			why          *string
+		)
+		if err := rows.Scan(&now, &plan, &source, &id, &have, &want, &why, &change); err != nil {
+			return nil, err
+		}
+		if plan == nil { // every need holds
+			continue
+		}
+		c := &conflict{Conflict: &idem.Conflict{Have: idem.Version(*have), Want: idem.Version(*want), Why: *why}}
+		if c.Ref, err = sourceRef(*source, id); err != nil {
+			return nil, err
+		}
+		copy(c.by[:], change)
+		v := &verdicts[*plan]
+		if other, ok := errors.AsType[*conflict](v.err); !ok || other.by != group[*plan].id {
+			v.err = c // the own id among several says the most
+		}
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	s.clock.observe(now, sent)
+	now = s.clock.forward(now)
+	for i := range verdicts {
+		verdicts[i].stamp.Time = now
+	}
+	return verdicts, nil
+}
+
+func sourceRef(source int, id []byte) (idem.Ref, error) {
+	if source == 0 {
+		op, err := idOf(id)
+		return idem.Ref{Kind: idem.KindOperation, ID: op}, err
+	}
+	return refOf(id)
+}
+
+// public is the error that leaves the store: the plain conflict.
+func public(err error) error {
+	if c, ok := errors.AsType[*conflict](err); ok && !errors.Is(err, idem.ErrCommitUnknown) {
+		return c.Conflict
+	}
+	return err
+}

@@ -1,0 +1,149 @@
+package pgstore
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// Config says where the ledger is and how patient the store is. Open copies it.
+type Config struct {
+	// URL is a PostgreSQL connection string, as libpq and pgx read it: TLS with
+	// sslmode and its files, several hosts with target_session_attrs, and
+	// pool_max_conns among its parameters. The password may come from the
+	// environment (PGPASSWORD) or a password file. Two parameters are ours:
+	// schema (default mcp_idem), and pooler=transaction, which keeps nothing on a
+	// connection between two statements.
+	URL string
+
+	// Patience is how long a commit or a read rides out a lost connection, a
+	// restart or a failover before it gives up. 0: 5 s.
+	Patience time.Duration
+	// StatementTimeout bounds one statement, on both sides of the connection.
+	// 0: 5 s.
+	StatementTimeout time.Duration
+}
+
+const (
+	defaultSchema   = "mcp_idem"
+	defaultPatience = 5 * time.Second
+	defaultTimeout  = 5 * time.Second
+	defaultMaxConns = 8
+	applicationName = "mcp-idem"
+)
+
+// place is a Config that was read.
+type place struct {
+	conf     *pgxpool.Config
+	schema   string // quoted
+	channel  string // of notifications
+	name     string // for messages, without the password
+	pooled   bool   // a pooler between us and the server gives each transaction another connection
+	patience time.Duration
+	timeout  time.Duration
+}
+
+var plainName = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,62}$`)
+
+func (c Config) read() (*place, error) {
+	p := &place{patience: c.Patience, timeout: c.StatementTimeout}
+	if p.patience < 0 || p.timeout < 0 {
+		return nil, fmt.Errorf("pgstore: Config.Patience and Config.StatementTimeout must not be negative")
+	}
+	if p.patience == 0 {
+		p.patience = defaultPatience
+	}
+	if p.timeout == 0 {
+		p.timeout = defaultTimeout
+	}
+	u, err := url.Parse(c.URL)
+	if err != nil || (u.Scheme != "postgres" && u.Scheme != "postgresql") {
+		return nil, fmt.Errorf("pgstore: the ledger's URL must look like postgres://user@host:5432/database (what comes after the scheme is not shown, it may hold a password)")
+	}
+	q := u.Query()
+	schema := defaultSchema
+	if s := q.Get("schema"); s != "" {
+		schema = s
+	}
+	if !plainName.MatchString(schema) {
+		return nil, fmt.Errorf("pgstore: schema=%q: want a lower-case name of letters, digits and _", schema)
+	}
+	switch mode := q.Get("pooler"); mode {
+	case "":
+	case "transaction":
+		p.pooled = true
+	default:
+		return nil, fmt.Errorf("pgstore: pooler=%q: want transaction, or leave it out", mode)
+	}
+	sizes := q.Has("pool_max_conns")
+	modes := q.Has("default_query_exec_mode")
+	q.Del("schema")
+	q.Del("pooler")
+	u.RawQuery = q.Encode()
+	p.schema, p.channel = pgx.Identifier{schema}.Sanitize(), schema
+	p.name = describe(u)
+	if p.conf, err = pgxpool.ParseConfig(u.String()); err != nil {
+		return nil, fmt.Errorf("pgstore: %s: the URL cannot be used: %w", p.name, err) // pgconn leaves the password out
+	}
+	p.defaults(sizes, modes)
+	return p, nil
+}
+
+func (p *place) defaults(sizes, modes bool) {
+	if !sizes {
+		p.conf.MaxConns = defaultMaxConns
+	}
+	cc := p.conf.ConnConfig
+	if cc.ConnectTimeout == 0 {
+		cc.ConnectTimeout = p.timeout
+	}
+	params := cc.RuntimeParams
+	if params["application_name"] == "" {
+		params["application_name"] = applicationName
+	}
+	if cc.ValidateConnect == nil { // a standby can keep no ledger
+		cc.ValidateConnect = writable
+	}
+	if p.pooled {
+		if !modes {
+			cc.DefaultQueryExecMode = pgx.QueryExecModeExec
+		}
+		return
+	}
+	set := func(name, value string) {
+		if params[name] == "" {
+			params[name] = value
+		}
+	}
+	ms := fmt.Sprint(p.timeout.Milliseconds())
+	set("statement_timeout", ms)
+	set("idle_in_transaction_session_timeout", ms)
+	// Every statement of ours reads by a key or an index, whatever the statistics
+	// of a young table say, and is planned once.
+	set("plan_cache_mode", "force_generic_plan")
+	set("enable_seqscan", "off")
+}
+
+// describe names a place without its password.
+func describe(u *url.URL) string {
+	c := *u
+	if c.User != nil {
+		c.User = url.User(c.User.Username())
+	}
+	c.RawQuery = ""
+	return c.String()
+}
+
+// sql puts the schema's name into a statement.
+func (p *place) sql(text string) string { return strings.ReplaceAll(text, "{schema}", p.schema) }
+
+// bound is ctx with the time that one statement may take.
+func (p *place) bound(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, p.timeout+time.Second)
+}

@@ -1,0 +1,3 @@
+// Package pgstore is the ledger that several hosts share: a schema in a
+// PostgreSQL database.
+package pgstore

@@ -1,0 +1,57 @@
+-- The ledger. {schema} is replaced by the quoted name of the schema.
+--
+-- Instants are nanoseconds since 1970 on the ledger's clock. version counts the
+-- commits of a row; 0 stands for a row that does not exist and is only there to
+-- be locked. change is the id of the Change that wrote the row last: it tells,
+-- after a connection was lost in a commit, whether the commit was applied.
+
+CREATE TABLE {schema}.operation (
+  id          bytea  NOT NULL,
+  version     bigint NOT NULL,
+  change      bytea  NOT NULL,
+  state       text   NOT NULL, -- '' with version 0
+  tenant      text   NOT NULL,
+  server      text   NOT NULL,
+  tool        text   NOT NULL,
+  task        text   NOT NULL, -- '': none
+  created     bigint NOT NULL,
+  due         bigint,          -- STARTED: null, see lease_end
+  lease_token bytea  NOT NULL,
+  lease_end   bigint NOT NULL, -- with the marks that extended it; 0: not held
+  body        bytea  NOT NULL, -- the record, sealed
+  CONSTRAINT operation_pkey PRIMARY KEY (id),
+  CONSTRAINT operation_lost_race CHECK (version >= 0)
+) WITH (autovacuum_vacuum_scale_factor = 0.05, autovacuum_analyze_scale_factor = 0.05);
+
+CREATE INDEX operation_due  ON {schema}.operation (tenant, server, due, id) WHERE due IS NOT NULL;
+CREATE INDEX operation_open ON {schema}.operation (state, id) WHERE state <> 'COMMITTED';
+CREATE INDEX operation_task ON {schema}.operation (tenant, task, created, id) WHERE task <> '';
+
+-- Every other kind of row: key is the kind in one byte, then the id.
+CREATE TABLE {schema}.entry (
+  key     bytea  NOT NULL,
+  version bigint NOT NULL,
+  change  bytea  NOT NULL,
+  body    bytea,               -- sealed; null for a delivery
+  members bytea[],             -- of a slot: the open twins
+  upto    bigint,              -- of a delivery
+  extra   bigint[],            -- of a delivery, ascending
+  CONSTRAINT entry_pkey PRIMARY KEY (key),
+  CONSTRAINT entry_lost_race CHECK (version >= 0)
+) WITH (autovacuum_vacuum_scale_factor = 0.05, autovacuum_analyze_scale_factor = 0.05);
+
+-- One row: the highest moment that was noted, below which the ledger's clock
+-- never goes, not even when another server takes over.
+CREATE TABLE {schema}.clock (
+  one  boolean PRIMARY KEY DEFAULT true CHECK (one),
+  high bigint  NOT NULL
+);
+INSERT INTO {schema}.clock (high) VALUES (0);
+
+-- For people: the operations with times as times.
+CREATE VIEW {schema}.operations AS
+SELECT encode(id, 'hex') AS id, version, state, tenant, server, tool, task,
+       to_timestamp(created / 1e9) AS created, to_timestamp(due / 1e9) AS due,
+       CASE WHEN state = 'STARTED' THEN to_timestamp(lease_end / 1e9) END AS lease_end,
+       length(body) AS size
+FROM {schema}.operation WHERE version > 0;

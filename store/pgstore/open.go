@@ -1,0 +1,118 @@
+package pgstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/mcp-idem/mcp-idem/store/internal/core"
+)
+
+// Open connects to the ledger and checks that its schema is the one that this
+// program knows. In a database without a ledger it makes one, which takes the
+// right to create a schema; an older schema is ErrSchemaOld (see Migrate), a
+// newer one ErrSchemaNew. It gives up when ctx ends, or after Config.Patience
+// where the server cannot be reached.
+func Open(ctx context.Context, cfg Config) (*Store, error) {
+	p, err := cfg.read()
+	if err != nil {
+		return nil, err
+	}
+	todo, err := steps()
+	if err != nil {
+		return nil, err
+	}
+	s := &Store{place: p, clock: &clock{now: time.Now}, watchers: core.NewWatchers()}
+	if s.ledger, err = p.establish(ctx, todo); err != nil {
+		return nil, err
+	}
+	// A database that was dropped and made anew, or a failover to a server of
+	// another cluster, must not pass for this ledger.
+	p.conf.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+		v, id, err := p.version(ctx, conn)
+		if err != nil {
+			return err
+		}
+		if id != s.ledger {
+			return fmt.Errorf("%w: %s: another ledger is in its place now; restart this program if that is wanted", ErrGone, p.name)
+		}
+		return p.current(v, len(todo))
+	}
+	if s.pool, err = pgxpool.NewWithConfig(context.WithoutCancel(ctx), p.conf); err != nil {
+		return nil, p.explain(err)
+	}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	if _, err := s.Clock(ctx); err != nil {
+		_ = s.Close()
+		return nil, err
+	}
+	s.wg.Go(s.keepTime)
+	return s, nil
+}
+
+// establish makes the ledger if there is none, and returns its id.
+func (p *place) establish(ctx context.Context, todo []string) (id [16]byte, err error) {
+	conn, err := p.dial(ctx)
+	if err != nil {
+		return id, err
+	}
+	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
+	v, id, err := p.version(ctx, conn)
+	if errors.Is(err, ErrNoSchema) || (err == nil && v == 0) {
+		if _, _, err := p.migrate(ctx, conn, todo); err != nil {
+			return id, err
+		}
+		v, id, err = p.version(ctx, conn)
+	}
+	if err != nil {
+		return id, err
+	}
+	return id, p.current(v, len(todo))
+}
+
+// dial connects, and tries again for a while where the server may only be
+// starting.
+func (p *place) dial(ctx context.Context) (*pgx.Conn, error) {
+	deadline := time.Now().Add(p.patience)
+	for pause := firstPause; ; pause = min(2*pause, lastPause) {
+		conn, err := pgx.ConnectConfig(ctx, p.conf.ConnConfig)
+		if err == nil {
+			return conn, nil
+		}
+		if !starting(err) || time.Now().Add(pause).After(deadline) || !sleep(ctx, pause) {
+			return nil, p.explain(err)
+		}
+	}
+}
+
+// starting reports whether a server that refuses a connection may take it soon.
+func starting(err error) bool {
+	pg, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && (pg.Code == "57P03" || pg.Code == "53300")
+}
+
+func writable(ctx context.Context, conn *pgconn.PgConn) error {
+	return pgconn.ValidateConnectTargetSessionAttrsReadWrite(ctx, conn)
+}
+
+const (
+	firstPause = 10 * time.Millisecond
+	lastPause  = 300 * time.Millisecond
+)
+
+// sleep reports whether the time has passed before ctx ended.
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

@@ -1,0 +1,382 @@
+package pgstore
+
+import (
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	idem "github.com/mcp-idem/mcp-idem"
+)
+
+// statement composes the one statement that carries out a group of plans. How it
+// keeps the rules of idem.Store, under READ COMMITTED:
+//
+//   - Every existing row that a plan needs, puts or drops is locked first, in the
+//     order of the keys. A lock waits for who is faster and returns the row as
+//     that one left it, so the needs are judged by the newest versions, and what
+//     was judged stays so until the commit.
+//   - Needs that do not hold refuse their whole plan, and no other of the group:
+//     no two plans of a group touch the same row.
+//   - A row that did not exist when the statement began cannot be locked. Where
+//     another transaction inserts it meanwhile, writing it breaks the constraint
+//     *_lost_race and so the whole statement; the next try sees the row.
+//   - A row that has to stay absent although nothing is put there is inserted at
+//     version 0, which everybody reads as absent, so that it can be locked.
+type statement struct {
+	args  []any
+	parts []string // common table expressions
+}
+
+// arg adds a parameter and returns its place.
+func (st *statement) arg(v any) string {
+	st.args = append(st.args, v)
+	return "$" + strconv.Itoa(len(st.args))
+}
+
+func (st *statement) with(name, query string) {
+	st.parts = append(st.parts, name+" AS "+query)
+}
+
+// rows is unnest over columns of parameters, each with its type.
+func (st *statement) rows(alias string, columns ...column) string {
+	args := make([]string, len(columns))
+	names := make([]string, len(columns))
+	for i, c := range columns {
+		args[i], names[i] = st.arg(c.values)+"::"+c.typ+"[]", c.name
+	}
+	return "unnest(" + strings.Join(args, ", ") + ") AS " + alias + "(" + strings.Join(names, ", ") + ")"
+}
+
+type column struct {
+	name, typ string
+	values    any
+}
+
+// allowed leaves out what belongs to a refused plan.
+const allowed = ` WHERE NOT EXISTS (SELECT FROM refused r WHERE r.plan = p.plan)`
+
+// compose returns the statement's text and parameters. It yields the clock, and
+// a row for every need that does not hold.
+func compose(group []*plan) (string, []any) {
+	st := &statement{}
+	st.with("c", "MATERIALIZED (SELECT "+moment+" AS now)")
+	st.lock(group)
+	st.judge(group)
+	st.putOperations(group)
+	st.putEntries(group)
+	st.reserve(group)
+	st.drop(group)
+	st.extend(group)
+	st.merge(group)
+	tail := " FROM c LEFT JOIN refused r ON true"
+	if !slices.ContainsFunc(group, func(p *plan) bool { return !p.relaxed() }) {
+		tail += ", (SELECT set_config('synchronous_commit', 'off', true)) AS relaxed"
+	}
+	return "WITH " + strings.Join(st.parts, ",\n") +
+		"\nSELECT c.now, r.plan, r.source, r.id, r.have, r.want, r.why, r.change" + tail, st.args
+}
+
+// lock takes the rows that exist.
+func (st *statement) lock(group []*plan) {
+	var ops, entries [][]byte
+	add := func(ref idem.Ref) {
+		if ref.Kind == idem.KindOperation {
+			ops = append(ops, ref.ID[:])
+		} else {
+			entries = append(entries, key(ref))
+		}
+	}
+	for _, p := range group {
+		for i := range p.needs {
+			add(p.needs[i].Ref)
+		}
+		for i := range p.puts {
+			add(p.puts[i].Ref)
+		}
+		for _, ref := range p.drops {
+			add(ref)
+		}
+	}
+	st.with("operation_held", "MATERIALIZED (SELECT id, version, change, lease_token, lease_end FROM {schema}.operation WHERE id = ANY ("+
+		st.arg(ops)+"::bytea[]) ORDER BY id FOR UPDATE)")
+	if len(entries) > 0 {
+		st.with("entry_held", "MATERIALIZED (SELECT key, version, change FROM {schema}.entry WHERE key = ANY ("+
+			st.arg(entries)+"::bytea[]) ORDER BY key FOR UPDATE)")
+	} else {
+		st.with("entry_held", "(SELECT NULL::bytea AS key, 0::bigint AS version, NULL::bytea AS change WHERE false)")
+	}
+}
+
+// judge finds the needs that do not hold.
+func (st *statement) judge(group []*plan) {
+	var ops, entries struct {
+		plan    []int32
+		id      [][]byte
+		version []int64
+		lease   []int16
+		token   [][]byte
+	}
+	for n, p := range group {
+		for i := range p.needs {
+			need, to := &p.needs[i], &entries
+			id := need.Ref.ID[:]
+			if need.Ref.Kind == idem.KindOperation {
+				to = &ops
+			} else {
+				id = key(need.Ref)
+			}
+			to.plan, to.id, to.version = append(to.plan, int32(n)), append(to.id, id), append(to.version, int64(need.Version))
+			to.lease, to.token = append(to.lease, int16(need.Lease)), append(to.token, need.Token[:])
+		}
+	}
+	var parts []string
+	if len(ops.id) > 0 {
+		parts = append(parts, `SELECT n.plan, 0 AS source, n.id, coalesce(h.version, 0) AS have, n.version AS want, h.change,
+  CASE WHEN coalesce(h.version, 0) <> n.version THEN 'version' ELSE 'lease' END AS why
+ FROM c, `+st.rows("n", column{"plan", "int", ops.plan}, column{"id", "bytea", ops.id}, column{"version", "bigint", ops.version},
+			column{"lease", "smallint", ops.lease}, column{"token", "bytea", ops.token})+`
+ LEFT JOIN operation_held h ON h.id = n.id
+ WHERE coalesce(h.version, 0) <> n.version
+  OR CASE n.lease WHEN `+strconv.Itoa(int(idem.LeaseHeld))+` THEN NOT coalesce(h.lease_token = n.token AND h.lease_end > c.now, false)
+     WHEN `+strconv.Itoa(int(idem.LeaseOver))+` THEN coalesce(h.lease_end, 0) > c.now ELSE false END`)
+	}
+	if len(entries.id) > 0 {
+		// Nobody holds a lease of an entry.
+		parts = append(parts, `SELECT n.plan, 1, n.id, coalesce(h.version, 0), n.version, h.change,
+  CASE WHEN coalesce(h.version, 0) <> n.version THEN 'version' ELSE 'lease' END
+ FROM `+st.rows("n", column{"plan", "int", entries.plan}, column{"id", "bytea", entries.id}, column{"version", "bigint", entries.version},
+			column{"lease", "smallint", entries.lease})+`
+ LEFT JOIN entry_held h ON h.key = n.id
+ WHERE coalesce(h.version, 0) <> n.version OR n.lease = `+strconv.Itoa(int(idem.LeaseHeld)))
+	}
+	if len(parts) == 0 {
+		parts = append(parts, `SELECT NULL::int AS plan, 0 AS source, NULL::bytea AS id, 0::bigint AS have, 0::bigint AS want, NULL::bytea AS change, '' AS why WHERE false`)
+	}
+	st.with("refused", "MATERIALIZED ("+strings.Join(parts, "\n UNION ALL\n ")+")")
+}
+
+// raise is the version after a write; -1, which no row may have, where another
+// transaction was faster.
+func raise(table string) string {
+	return "CASE WHEN " + table + ".version = excluded.version - 1 THEN excluded.version ELSE -1 END"
+}
+
+func (st *statement) putOperations(group []*plan) {
+	var (
+		plans                                 []int32
+		change, id, token, body               [][]byte
+		state, tenant, server, tool, taskName []string
+		created, leaseEnd                     []int64
+		due                                   []*int64
+	)
+	for n, p := range group {
+		for i := range p.puts {
+			r := p.puts[i].Operation
+			if r == nil {
+				continue
+			}
+			plans, change, id = append(plans, int32(n)), append(change, p.id[:]), append(id, p.puts[i].Ref.ID[:])
+			state, tenant, server = append(state, string(r.State)), append(tenant, r.Scope.Tenant), append(server, r.Server())
+			tool, taskName = append(tool, r.Scope.Tool), append(taskName, r.Task)
+			created, leaseEnd = append(created, int64(r.CreatedAt)), append(leaseEnd, int64(r.Lease.End))
+			token, body = append(token, r.Lease.Token[:]), append(body, p.bodies[i].body)
+			due = append(due, dueOf(r))
+		}
+	}
+	if len(id) == 0 {
+		return
+	}
+	st.with("operation_put", `(INSERT INTO {schema}.operation AS o (id, version, change, state, tenant, server, tool, task, created, due, lease_token, lease_end, body)
+ SELECT p.id, coalesce(h.version, 0) + 1, p.change, p.state, p.tenant, p.server, p.tool, p.task, p.created, p.due, p.lease_token, p.lease_end, p.body
+ FROM `+st.rows("p", column{"plan", "int", plans}, column{"id", "bytea", id}, column{"change", "bytea", change}, column{"state", "text", state},
+		column{"tenant", "text", tenant}, column{"server", "text", server}, column{"tool", "text", tool}, column{"task", "text", taskName},
+		column{"created", "bigint", created}, column{"due", "bigint", due}, column{"lease_token", "bytea", token},
+		column{"lease_end", "bigint", leaseEnd}, column{"body", "bytea", body})+`
+ LEFT JOIN operation_held h ON h.id = p.id`+allowed+`
+ ON CONFLICT (id) DO UPDATE SET version = `+raise("o")+`, change = excluded.change, state = excluded.state, tenant = excluded.tenant,
+  server = excluded.server, tool = excluded.tool, task = excluded.task, created = excluded.created, due = excluded.due,
+  lease_token = excluded.lease_token, body = excluded.body,
+  lease_end = CASE WHEN o.state = 'STARTED' AND excluded.state = 'STARTED' AND excluded.lease_end <> 0 AND o.lease_token = excluded.lease_token
+   THEN greatest(o.lease_end, excluded.lease_end) ELSE excluded.lease_end END)`)
+}
+
+// dueOf is what the index of what is due holds. That of a claim is the end of
+// its lease, which is read from its own column.
+func dueOf(r *idem.Record) *int64 {
+	due := int64(r.Due())
+	if due == 0 || r.State == idem.StateStarted {
+		return nil
+	}
+	return &due
+}
+
+func (st *statement) putEntries(group []*plan) {
+	var e entries
+	for n, p := range group {
+		for i := range p.puts {
+			if p.puts[i].Operation == nil {
+				e.add(n, p, p.puts[i].Ref, &p.bodies[i])
+			}
+		}
+	}
+	if len(e.key) == 0 {
+		return
+	}
+	st.with("entry_put", `(INSERT INTO {schema}.entry AS e (key, version, change, body, members, upto, extra)
+ SELECT p.key, coalesce(h.version, 0) + 1, p.change, p.body, p.members::bytea[], p.upto, p.extra::bigint[]
+ FROM `+st.rows("p", e.columns()...)+`
+ LEFT JOIN entry_held h ON h.key = p.key`+allowed+`
+ ON CONFLICT (key) DO UPDATE SET version = `+raise("e")+`, change = excluded.change, body = excluded.body, members = excluded.members,
+  upto = excluded.upto, extra = excluded.extra)`)
+}
+
+// entries are columns of parameters. Arrays of arrays travel as the text of the
+// inner ones.
+type entries struct {
+	plan              []int32
+	key, change, body [][]byte
+	members, extra    []string
+	upto              []int64
+}
+
+func (e *entries) add(n int, p *plan, ref idem.Ref, row *entry) {
+	e.plan, e.key, e.change = append(e.plan, int32(n)), append(e.key, key(ref)), append(e.change, p.id[:])
+	e.body, e.members = append(e.body, row.body), append(e.members, membersText(row.members))
+	e.upto, e.extra = append(e.upto, row.upto), append(e.extra, extraText(row.extra))
+}
+
+func (e *entries) columns() []column {
+	return []column{{"plan", "int", e.plan}, {"key", "bytea", e.key}, {"change", "bytea", e.change}, {"body", "bytea", e.body},
+		{"members", "text", e.members}, {"upto", "bigint", e.upto}, {"extra", "text", e.extra}}
+}
+
+func membersText(ids [][]byte) string {
+	var b strings.Builder
+	b.WriteByte('{')
+	for i, id := range ids {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		b.WriteString(`"\\x`)
+		b.WriteString(hex.EncodeToString(id))
+		b.WriteByte('"')
+	}
+	b.WriteByte('}')
+	return b.String()
+}
+
+func extraText(ns []int64) string {
+	texts := make([]string, len(ns))
+	for i, n := range ns {
+		texts[i] = strconv.FormatInt(n, 10)
+	}
+	return "{" + strings.Join(texts, ",") + "}"
+}
+
+// reserve inserts the placeholders of rows that have to stay absent.
+func (st *statement) reserve(group []*plan) {
+	var ops, rows struct {
+		plan       []int32
+		id, change [][]byte
+	}
+	for n, p := range group {
+		for _, ref := range p.absent {
+			to, id := &rows, key(ref)
+			if ref.Kind == idem.KindOperation {
+				to, id = &ops, ref.ID[:]
+			}
+			to.plan, to.id, to.change = append(to.plan, int32(n)), append(to.id, id), append(to.change, p.id[:])
+		}
+	}
+	if len(ops.id) > 0 {
+		st.with("operation_reserve", `(INSERT INTO {schema}.operation AS o (id, version, change, state, tenant, server, tool, task, created, lease_token, lease_end, body)
+ SELECT p.id, 0, p.change, '', '', '', '', '', 0, '', 0, '' FROM `+
+			st.rows("p", column{"plan", "int", ops.plan}, column{"id", "bytea", ops.id}, column{"change", "bytea", ops.change})+allowed+`
+ ON CONFLICT (id) DO UPDATE SET version = CASE WHEN o.version = 0 THEN 0 ELSE -1 END, change = excluded.change)`)
+	}
+	if len(rows.id) > 0 {
+		st.with("entry_reserve", `(INSERT INTO {schema}.entry AS e (key, version, change) SELECT p.key, 0, p.change FROM `+
+			st.rows("p", column{"plan", "int", rows.plan}, column{"key", "bytea", rows.id}, column{"change", "bytea", rows.change})+allowed+`
+ ON CONFLICT (key) DO UPDATE SET version = CASE WHEN e.version = 0 THEN 0 ELSE -1 END, change = excluded.change)`)
+	}
+}
+
+func (st *statement) drop(group []*plan) {
+	var ops, rows struct {
+		plan []int32
+		id   [][]byte
+	}
+	for n, p := range group {
+		for _, ref := range p.drops {
+			to, id := &rows, key(ref)
+			if ref.Kind == idem.KindOperation {
+				to, id = &ops, ref.ID[:]
+			}
+			to.plan, to.id = append(to.plan, int32(n)), append(to.id, id)
+		}
+	}
+	if len(ops.id) > 0 {
+		st.with("operation_drop", `(DELETE FROM {schema}.operation o USING `+
+			st.rows("p", column{"plan", "int", ops.plan}, column{"id", "bytea", ops.id})+allowed+` AND o.id = p.id)`)
+	}
+	if len(rows.id) > 0 {
+		st.with("entry_drop", `(DELETE FROM {schema}.entry e USING `+
+			st.rows("p", column{"plan", "int", rows.plan}, column{"key", "bytea", rows.id})+allowed+` AND e.key = p.key)`)
+	}
+}
+
+// extend moves lease ends. A claim's own only, and never back.
+func (st *statement) extend(group []*plan) {
+	var plans []int32
+	var id, token [][]byte
+	var end []int64
+	for n, p := range group {
+		for i := range p.leases {
+			m := &p.leases[i]
+			plans, id, token, end = append(plans, int32(n)), append(id, m.Ref.ID[:]), append(token, m.Token[:]), append(end, int64(m.LeaseEnd))
+		}
+	}
+	if len(id) == 0 {
+		return
+	}
+	st.with("extended", `(UPDATE {schema}.operation o SET lease_end = p.lease_end FROM `+
+		st.rows("p", column{"plan", "int", plans}, column{"id", "bytea", id}, column{"token", "bytea", token}, column{"lease_end", "bigint", end})+
+		allowed+` AND o.id = p.id AND o.state = 'STARTED' AND o.lease_end <> 0 AND o.lease_end < p.lease_end AND o.lease_token = p.token)`)
+}
+
+// merge joins marks with what is there.
+func (st *statement) merge(group []*plan) {
+	var aliases, twins, handed entries
+	for n, p := range group {
+		merges := p.merges
+		for _, set := range []struct {
+			rows []idem.Row
+			to   *entries
+		}{{p.aliases, &aliases}, {p.twins, &twins}, {p.handed, &handed}} {
+			for i := range set.rows {
+				set.to.add(n, p, set.rows[i].Ref, &merges[i])
+			}
+			merges = merges[len(set.rows):]
+		}
+	}
+	into := func(name string, e *entries, columns, set string) {
+		if len(e.key) > 0 {
+			st.with(name, fmt.Sprintf(`(INSERT INTO {schema}.entry AS e (key, version, change, %s) SELECT p.key, 1, p.change, %s FROM `, columns,
+				strings.NewReplacer("members", "p.members::bytea[]", "extra", "p.extra::bigint[]", "body", "p.body", "upto", "p.upto").Replace(columns))+
+				st.rows("p", e.columns()...)+allowed+` ON CONFLICT (key) DO UPDATE SET version = e.version + 1, change = excluded.change, `+set+`)`)
+		}
+	}
+	into("alias_marked", &aliases, "body", `body = excluded.body WHERE e.version = 0`)
+	into("twin_marked", &twins, "body, members", `body = CASE WHEN e.version = 0 THEN excluded.body ELSE e.body END,
+  members = coalesce(e.members, '{}') || ARRAY (SELECT t FROM unnest(excluded.members) t WHERE e.members IS NULL OR t <> ALL (e.members))
+  WHERE e.version = 0 OR NOT excluded.members <@ e.members`)
+	// Numbers up to u are all in; those above that follow without a gap move u.
+	u := `greatest(coalesce(e.upto, 0), excluded.upto)`
+	into("delivery_marked", &handed, "upto, extra", `(upto, extra) = (
+   SELECT `+u+` + count(*) FILTER (WHERE x - n = `+u+`), coalesce(array_agg(x ORDER BY x) FILTER (WHERE x - n <> `+u+`), '{}')
+   FROM (SELECT x, row_number() OVER (ORDER BY x) AS n FROM (SELECT DISTINCT unnest(coalesce(e.extra, '{}') || excluded.extra) AS x) a WHERE x > `+u+`) b)
+  WHERE e.version = 0 OR excluded.upto > e.upto
+   OR EXISTS (SELECT FROM unnest(excluded.extra) x WHERE x > e.upto AND x <> ALL (e.extra))`)
+}

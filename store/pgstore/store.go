@@ -1,0 +1,137 @@
+package pgstore
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	idem "github.com/mcp-idem/mcp-idem"
+	"github.com/mcp-idem/mcp-idem/store/internal/core"
+)
+
+// Store is a ledger in Postgres. Safe for concurrent use.
+type Store struct {
+	*place
+	pool     *pgxpool.Pool
+	ledger   [16]byte // its id
+	clock    *clock
+	watchers *core.Watchers
+	lanes    lanes
+	bell     bell
+
+	ctx    context.Context // of what runs in the background; ends with Close
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+	busy   atomic.Bool // something was committed since the clock was noted
+
+	closed    atomic.Bool
+	closeOnce sync.Once
+}
+
+var _ idem.Store = (*Store)(nil)
+
+// ready is checked before every access.
+func (s *Store) ready(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if s.closed.Load() {
+		return idem.ErrClosed
+	}
+	return nil
+}
+
+// Clock implements idem.Store. Where a reading of the server's clock is at most
+// a second old, the time is told from it.
+func (s *Store) Clock(ctx context.Context) (idem.Instant, error) {
+	if err := s.ready(ctx); err != nil {
+		return 0, err
+	}
+	if now, ok := s.clock.tell(); ok {
+		return now, nil
+	}
+	return s.askTime(ctx)
+}
+
+func (s *Store) askTime(ctx context.Context) (now idem.Instant, err error) {
+	err = s.read(ctx, func(ctx context.Context) error {
+		sent := time.Now()
+		if err := s.pool.QueryRow(ctx, s.sql(`SELECT `+moment)).Scan(&now); err != nil {
+			return err
+		}
+		s.clock.observe(now, sent)
+		return nil
+	})
+	return s.clock.forward(now), err
+}
+
+// read runs a query, and again on another connection where the first one was
+// lost: reading twice does no harm.
+func (s *Store) read(ctx context.Context, query func(ctx context.Context) error) error {
+	deadline := time.Now().Add(s.patience)
+	for pause := firstPause; ; pause = min(2*pause, lastPause) {
+		bound, cancel := s.bound(ctx)
+		err := query(bound)
+		cancel()
+		if err == nil {
+			return nil
+		}
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case s.closed.Load():
+			return idem.ErrClosed
+		case judge(err) == refused, time.Now().Add(pause).After(deadline):
+			return s.explain(err)
+		case !sleep(ctx, pause):
+			return ctx.Err()
+		}
+	}
+}
+
+// keepTime notes the ledger's time now and then, while something is committed:
+// see moment. A note that is lost is made again.
+func (s *Store) keepTime() {
+	for sleep(s.ctx, time.Second) {
+		if !s.busy.Swap(false) {
+			continue
+		}
+		ctx, cancel := s.bound(s.ctx)
+		_ = s.noteTime(ctx)
+		cancel()
+	}
+}
+
+func (s *Store) noteTime(ctx context.Context) error {
+	return pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, `SET LOCAL synchronous_commit = off`); err != nil {
+			return err
+		}
+		_, err := tx.Exec(ctx, s.sql(`UPDATE {schema}.clock SET high = `+moment+` WHERE high < `+moment))
+		return err
+	})
+}
+
+// Close implements idem.Store. It waits for commits that are on their way, for
+// Config.Patience at most; those that wait for their turn get ErrClosed.
+func (s *Store) Close() error {
+	s.closeOnce.Do(s.close)
+	return nil
+}
+
+func (s *Store) close() {
+	s.closed.Store(true)
+	s.watchers.Close()
+	s.lanes.close()
+	s.cancel()
+	s.wg.Wait()
+	// What tells the time to those who come must not be before what was told.
+	ctx, cancel := s.bound(context.Background())
+	defer cancel()
+	_ = s.noteTime(ctx) // without it the clock may go back by a second for them, and no more
+	s.pool.Close()
+}
