@@ -2,8 +2,6 @@ package core
 
 import (
 	"context"
-	"maps"
-	"slices"
 	"sync"
 
 	idem "github.com/mcp-idem/mcp-idem"
@@ -85,14 +83,6 @@ func wake(chs map[chan struct{}]struct{}) {
 		default: // it was woken and has not looked yet
 		}
 	}
-}
-
-// WakeAll lets every waiter look again.
-func (w *Watchers) WakeAll() {
-	w.mu.Lock()
-	ids := slices.Collect(maps.Keys(w.m))
-	w.mu.Unlock()
-	w.Wake(ids)
 }
 
 // Close ends every wait with ErrClosed.
