@@ -1,6 +1,10 @@
 package idem
 
-import "slices"
+import (
+	"bytes"
+	"cmp"
+	"slices"
+)
 
 // Kind is the kind of a durable row.
 type Kind uint8
@@ -23,6 +27,14 @@ func Kinds() []Kind {
 type Ref struct {
 	Kind Kind `cbor:"1,keyasint"`
 	ID   ID   `cbor:"2,keyasint"`
+}
+
+// Compare orders rows by kind, then by id.
+func (r Ref) Compare(o Ref) int {
+	if c := cmp.Compare(r.Kind, o.Kind); c != 0 {
+		return c
+	}
+	return bytes.Compare(r.ID[:], o.ID[:])
 }
 
 // Row is one durable row. Exactly the pointer that its Ref's kind names is set.

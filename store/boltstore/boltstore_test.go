@@ -63,7 +63,7 @@ func TestConformance(t *testing.T) {
 	t.Run("holder", func(t *testing.T) {
 		storetest.Run(t, func(t testing.TB) storetest.Subject {
 			return open(t, Config{Path: tempPath(t)})
-		}, storetest.Features{Durable: true})
+		}, storetest.Features{Durable: true, Moves: true})
 	})
 	t.Run("holder, injected clock", func(t *testing.T) {
 		storetest.Run(t, func(t testing.TB) storetest.Subject {
@@ -71,7 +71,7 @@ func TestConformance(t *testing.T) {
 			sub := open(t, Config{Path: tempPath(t), Now: clock.Now, NoSocket: true})
 			sub.Advance = clock.Advance
 			return sub
-		}, storetest.Features{Durable: true, Clock: true})
+		}, storetest.Features{Durable: true, Clock: true, Moves: true})
 	})
 	t.Run("client", func(t *testing.T) {
 		storetest.Run(t, func(t testing.TB) storetest.Subject {

@@ -28,6 +28,7 @@ var (
 	metaFormat = []byte("format") // 1 byte
 	metaID     = []byte("id")     // 16 bytes
 	metaTime   = []byte("time")   // 8 bytes, big-endian: the highest moment stored
+	metaImport = []byte("import") // there while an import is under way
 )
 
 // format is of the file as a whole; rows carry one of their own.
@@ -106,8 +107,9 @@ func (v view) reindex(ix core.Index, w *core.Write) error {
 
 // head is what the meta bucket says.
 type head struct {
-	id   ledgerID
-	time idem.Instant
+	id         ledgerID
+	time       idem.Instant
+	unfinished bool // an import did not end
 }
 
 // readHead returns ok false for a file that holds no bucket at all.
@@ -133,6 +135,7 @@ func readHead(tx *bbolt.Tx, path string) (h head, ok bool, err error) {
 	}
 	copy(h.id[:], id)
 	h.time = idem.Instant(binary.BigEndian.Uint64(t))
+	h.unfinished = b.Get(metaImport) != nil
 	return h, true, nil
 }
 

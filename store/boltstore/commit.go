@@ -162,6 +162,9 @@ func (s *Store) run(group []*request) {
 
 func (s *Store) transact(group []*request, now idem.Instant) (plans []*core.Plan, err error) {
 	err = s.update(func(tx *bbolt.Tx) (dirty bool, err error) {
+		if s.unfinished.Load() { // since the callers looked
+			return false, unfinished(s.path)
+		}
 		v := view{tx}
 		for _, r := range group {
 			plan, err := r.prepared.Plan(v, now, s.leases)

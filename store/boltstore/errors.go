@@ -30,6 +30,9 @@ var (
 	// disk. Nothing is read from or written to the ledger until it is opened
 	// again.
 	ErrBroken = errors.New("boltstore: ledger has to be opened again")
+	// ErrUnfinished: an import into the ledger is under way or did not end, so
+	// rows are missing. Only an import can go on with it.
+	ErrUnfinished = errors.New("boltstore: an import into the ledger did not end")
 	// ErrNoHolder: the process that holds the ledger is gone or does not answer.
 	ErrNoHolder = errors.New("boltstore: no answer from the process that holds the ledger")
 )
@@ -37,6 +40,10 @@ var (
 func damaged(path, format string, args ...any) error {
 	return fmt.Errorf("%w: %s: %s; restore it from a backup, or move it away and start a new ledger (--new-ledger), which forgets every recorded effect",
 		ErrDamaged, path, fmt.Sprintf(format, args...))
+}
+
+func unfinished(path string) error {
+	return fmt.Errorf("%w: %s: run the import again, which begins anew, before anything else uses the ledger", ErrUnfinished, path)
 }
 
 // noSpace reports whether err is about space; bbolt keeps only the text of some.

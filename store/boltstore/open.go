@@ -33,6 +33,9 @@ type Config struct {
 	// have extended them in the memory of a process that has ended; 0: no longer
 	// than what is stored.
 	LeaseGrace time.Duration
+	// ForImport also opens a ledger in which an import did not end, for Import
+	// and nothing else. Without it that is ErrUnfinished.
+	ForImport bool
 	// NoSocket keeps the ledger to this process.
 	NoSocket bool
 }
@@ -208,6 +211,10 @@ func (o *opening) ledger(s *Store) (h head, err error) {
 			return h, translate(s.path, err)
 		}
 	}
+	if h.unfinished && !o.cfg.ForImport {
+		return h, unfinished(s.path)
+	}
+	s.unfinished.Store(h.unfinished)
 	if o.marked && o.mark == h.id {
 		return h, nil
 	}

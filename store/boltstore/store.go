@@ -32,6 +32,9 @@ type Store struct {
 	queue    queue
 	srv      *server // nil: not served
 
+	importing  sync.Mutex  // one Import at a time
+	unfinished atomic.Bool // the rows are not all there: see Import
+
 	closed    atomic.Bool
 	broken    atomic.Pointer[error] // why nothing works any more
 	closeOnce sync.Once
@@ -45,6 +48,17 @@ func (s *Store) Path() string { return s.path }
 
 // ready is checked before every access.
 func (s *Store) ready(ctx context.Context) error {
+	if err := s.usable(ctx); err != nil {
+		return err
+	}
+	if s.unfinished.Load() {
+		return unfinished(s.path)
+	}
+	return nil
+}
+
+// usable is what ready asks for and an import can do with.
+func (s *Store) usable(ctx context.Context) error {
 	switch {
 	case ctx.Err() != nil:
 		return ctx.Err()

@@ -37,8 +37,12 @@ func VerifyRows(path string) (rep Report, err error) {
 	defer trap(path, &err)
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	err = db.View(func(tx *bbolt.Tx) error {
-		if _, ok, err := readHead(tx, path); err != nil || !ok {
+		h, ok, err := readHead(tx, path)
+		switch {
+		case err != nil || !ok:
 			return errors.Join(err, nothing(path, ok))
+		case h.unfinished:
+			return unfinished(path)
 		}
 		if err := checkRows(tx); err != nil {
 			return damaged(path, "%v", err)

@@ -15,7 +15,7 @@ func TestConformance(t *testing.T) {
 			s := memstore.New(memstore.Config{})
 			t.Cleanup(func() { _ = s.Close() })
 			return storetest.Subject{Store: s}
-		}, storetest.Features{})
+		}, storetest.Features{Moves: true})
 	})
 	t.Run("injected clock", func(t *testing.T) {
 		storetest.Run(t, func(t testing.TB) storetest.Subject {
@@ -32,6 +32,6 @@ func TestConformance(t *testing.T) {
 				defer mu.Unlock()
 				now = now.Add(d)
 			}}
-		}, storetest.Features{Clock: true})
+		}, storetest.Features{Clock: true, Moves: true})
 	})
 }

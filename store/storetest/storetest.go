@@ -10,6 +10,8 @@
 package storetest
 
 import (
+	"context"
+	"iter"
 	"testing"
 	"time"
 
@@ -33,6 +35,23 @@ type Factory func(t testing.TB) Subject
 type Features struct {
 	Durable bool // rows survive Reopen
 	Clock   bool // Advance works, and time passes in no other way
+	Moves   bool // the store is a Mover
+}
+
+// Mover is a store whose rows can be moved to another one, as the commands export
+// and import do.
+type Mover interface {
+	// Export calls yield with every row of one snapshot, versions and extended
+	// lease ends included, in the order of Ref.Compare, and returns the ledger's
+	// clock at the snapshot: no moment in a row that the ledger set is later. An
+	// error of yield ends it and is returned.
+	Export(ctx context.Context, yield func(idem.Row) error) (now idem.Instant, err error)
+
+	// Import stores rows at their own versions, sets the ledger's clock forward
+	// to now, and returns how many there were. It refuses a ledger that has rows,
+	// and an order other than that of Ref.Compare. It is all or nothing: after
+	// an error the ledger is as it was.
+	Import(ctx context.Context, now idem.Instant, rows iter.Seq2[idem.Row, error]) (n int, err error)
 }
 
 // Run runs the suite.
@@ -52,6 +71,7 @@ func Run(t *testing.T, f Factory, have Features) {
 		{"Clock", s.clock},
 		{"Concurrency", s.concurrency},
 		{"Reopen", s.reopen},
+		{"Move", s.move},
 		{"Close", s.close},
 	} {
 		t.Run(family.name, family.run)

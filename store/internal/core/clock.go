@@ -34,6 +34,19 @@ func NewClock(now func() time.Time, stored idem.Instant) *Clock {
 func (c *Clock) Now() idem.Instant {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	return c.read()
+}
+
+func (c *Clock) read() idem.Instant {
 	c.last = max(c.last, c.base.Add(c.now().Sub(c.opened)))
 	return c.last
+}
+
+// Raise sets the clock forward to t, from where it goes on.
+func (c *Clock) Raise(t idem.Instant) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if now := c.read(); t > now {
+		c.base, c.last = c.base.Add(t.Sub(now)), t
+	}
 }
