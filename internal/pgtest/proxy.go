@@ -1,0 +1,177 @@
+package pgtest
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"net"
+	"net/url"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/Shopify/toxiproxy/v2"
+	"github.com/rs/zerolog"
+)
+
+// Proxy stands between a client and a server and does what networks do:
+// Toxiproxy for bytes, and behind it a relay of our own for whole requests, see
+// [Trap]. Its methods are safe for concurrent use.
+type Proxy struct {
+	t      testing.TB
+	toxi   *toxiproxy.Proxy
+	listen string
+	relay  *relay
+}
+
+// Direction is which of a connection's two streams a fault is in.
+type Direction string
+
+const (
+	Up   Direction = "upstream"   // from the client to the server
+	Down Direction = "downstream" // from the server to the client
+)
+
+// faultTime is how long Toxiproxy may take to change a stream.
+const faultTime = 10 * time.Second
+
+// Proxy starts a proxy in front of the server, for as long as the test runs.
+func (s *Server) Proxy(t testing.TB) *Proxy {
+	t.Helper()
+	r, err := newRelay(s.Addr())
+	if err != nil {
+		t.Fatalf("the proxy: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := r.close(); err != nil {
+			t.Errorf("the proxy: %v", err)
+		}
+	})
+	port, err := freePort("127.0.0.1") // stays ours while the proxy is cut
+	if err != nil {
+		t.Fatalf("the proxy: %v", err)
+	}
+	listen := net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+	server := toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil), zerolog.Nop())
+	p := &Proxy{t: t, listen: listen, relay: r,
+		toxi: toxiproxy.NewProxy(server, t.Name(), listen, r.listener.Addr().String())}
+	if err := p.toxi.Start(); err != nil {
+		t.Fatalf("the proxy: %v", err)
+	}
+	t.Cleanup(p.toxi.Stop)
+	return p
+}
+
+// Addr is the host and port that clients connect to.
+func (p *Proxy) Addr() string { return p.listen }
+
+// URL names a database of the server behind the proxy, as [Server.URL] does.
+func (p *Proxy) URL(db string, params ...string) string {
+	return databaseURL(p.listen, db, append(params, "sslmode=disable"))
+}
+
+// Through turns a URL of the server into one that leads through the proxy.
+func (p *Proxy) Through(serverURL string) string {
+	p.t.Helper()
+	u, err := url.Parse(serverURL)
+	if err != nil {
+		p.t.Fatalf("the proxy: %v", err)
+	}
+	u.Host = p.listen
+	return u.String()
+}
+
+// Cut closes all connections and refuses new ones.
+func (p *Proxy) Cut() { p.toxi.Stop() }
+
+// Restore accepts connections again after [Proxy.Cut].
+func (p *Proxy) Restore() {
+	p.t.Helper()
+	if err := p.toxi.Start(); err != nil {
+		p.t.Fatalf("the proxy: restore: %v", err)
+	}
+}
+
+// Latency delays everything in one direction by d, give or take jitter.
+func (p *Proxy) Latency(dir Direction, d, jitter time.Duration) {
+	p.t.Helper()
+	p.add("latency", dir, map[string]int64{"latency": d.Milliseconds(), "jitter": jitter.Milliseconds()})
+}
+
+// Bandwidth limits one direction, in kilobytes a second.
+func (p *Proxy) Bandwidth(dir Direction, kilobytes int) {
+	p.t.Helper()
+	p.add("bandwidth", dir, map[string]int64{"rate": int64(kilobytes)})
+}
+
+// Timeout makes what is sent in one direction vanish, and closes a connection
+// after d; with 0 it stays open, so that its ends wait for each other forever.
+func (p *Proxy) Timeout(dir Direction, d time.Duration) {
+	p.t.Helper()
+	p.add("timeout", dir, map[string]int64{"timeout": d.Milliseconds()})
+}
+
+// ResetPeer ends a connection d after something is next sent in this direction,
+// and swallows that. Connections that are opened from now on end with a TCP
+// reset.
+func (p *Proxy) ResetPeer(dir Direction, d time.Duration) {
+	p.t.Helper()
+	p.add("reset_peer", dir, map[string]int64{"timeout": d.Milliseconds()})
+}
+
+// SlowClose keeps one direction open for d after its sender has closed it.
+func (p *Proxy) SlowClose(dir Direction, d time.Duration) {
+	p.t.Helper()
+	p.add("slow_close", dir, map[string]int64{"delay": d.Milliseconds()})
+}
+
+// CutAfterBytes closes each connection after n more bytes in one direction.
+func (p *Proxy) CutAfterBytes(dir Direction, n int) {
+	p.t.Helper()
+	p.add("limit_data", dir, map[string]int64{"bytes": int64(n)})
+}
+
+// Heal takes back every fault but [Proxy.Cut] and the traps. It closes
+// connections that [Proxy.Timeout] made bytes vanish from.
+func (p *Proxy) Heal() {
+	p.t.Helper()
+	p.change("heal", func() error {
+		p.toxi.Toxics.ResetToxics(context.Background())
+		return nil
+	})
+}
+
+// add adds a fault, in place of an earlier one of its kind and direction.
+func (p *Proxy) add(kind string, dir Direction, attributes map[string]int64) {
+	p.t.Helper()
+	name := kind + " " + string(dir)
+	b, err := json.Marshal(map[string]any{"name": name, "type": kind, "stream": dir, "attributes": attributes})
+	if err != nil {
+		p.t.Fatalf("the proxy: %s: %v", name, err)
+	}
+	p.change(name, func() error {
+		if p.toxi.Toxics.GetToxic(name) != nil {
+			if err := p.toxi.Toxics.RemoveToxic(context.Background(), name); err != nil {
+				return err
+			}
+		}
+		_, err := p.toxi.Toxics.AddToxicJson(bytes.NewReader(b))
+		return err
+	})
+}
+
+// change bounds a change of the streams: Toxiproxy waits for every stream, and
+// one that its client has just left may never take part.
+func (p *Proxy) change(what string, do func() error) {
+	p.t.Helper()
+	done := make(chan error, 1)
+	go func() { done <- do() }()
+	select {
+	case err := <-done:
+		if err != nil {
+			p.t.Fatalf("the proxy: %s: %v", what, err)
+		}
+	case <-time.After(faultTime):
+		p.t.Fatalf("the proxy: %s: a stream does not take the change: close idle clients first", what)
+	}
+}
