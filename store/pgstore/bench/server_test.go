@@ -2,27 +2,32 @@ package bench
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"testing"
-	"time"
 
-	"github.com/jackc/pgx/v5"
+	"github.com/mcp-idem/mcp-idem/internal/pgtest"
+	"github.com/mcp-idem/mcp-idem/store/pgstore"
 )
 
-// database makes an empty database.
-func database(b *testing.B) string {
+func TestMain(m *testing.M) { os.Exit(pgtest.Main(m)) }
+
+// server starts PostgreSQL with its defaults, fsync among them, for one
+// benchmark.
+func server(b *testing.B) *pgtest.Server {
 	b.Helper()
-	ctx := context.Background()
-	base := os.Getenv("BENCH_SERVER")
-	c, err := pgx.Connect(ctx, base+"/postgres")
+	return pgtest.Start(b)
+}
+
+func openStore(b *testing.B, url string) *pgstore.Store {
+	b.Helper()
+	st, err := pgstore.Open(context.Background(), pgstore.Config{URL: url})
 	if err != nil {
 		b.Fatal(err)
 	}
-	defer c.Close(ctx)
-	name := fmt.Sprintf("bench_%d", time.Now().UnixNano())
-	if _, err := c.Exec(ctx, "create database "+name); err != nil {
-		b.Fatal(err)
-	}
-	return base + "/" + name
+	b.Cleanup(func() {
+		if err := st.Close(); err != nil {
+			b.Error(err)
+		}
+	})
+	return st
 }

@@ -19,16 +19,16 @@ type side struct {
 	call func() error
 }
 
-// rate runs a side on n callers for a slice and returns operations a second.
-func (s side) rate(b *testing.B, callers int) float64 {
+// run makes calls on some callers for as long as more says so, and returns how
+// many a second.
+func (s side) run(b *testing.B, callers int, more func() bool) float64 {
 	b.Helper()
 	var done atomic.Int64
 	var wg sync.WaitGroup
 	start := time.Now()
-	end := start.Add(slice)
 	for range callers {
 		wg.Go(func() {
-			for time.Now().Before(end) {
+			for more() {
 				if err := s.call(); err != nil {
 					b.Errorf("%s: %v", s.name, err)
 					return
@@ -44,41 +44,36 @@ func (s side) rate(b *testing.B, callers int) float64 {
 	return float64(done.Load()) / time.Since(start).Seconds()
 }
 
-// compare alternates slices of ours and of the others, there and back in each
-// iteration, and reports the medians of the rates and of the iterations'
-// ratios of ours to each other.
-func compare(b *testing.B, callers int, ours side, others ...side) {
+// rate is run for one slice.
+func (s side) rate(b *testing.B, callers int) float64 {
 	b.Helper()
-	sides := append([]side{ours}, others...)
-	for _, s := range sides {
-		s.rate(b, callers) // connections, prepared statements, caches
-	}
-	rates := make([][]float64, len(sides))
-	ratios := make([][]float64, len(sides))
+	end := time.Now().Add(slice)
+	return s.run(b, callers, func() bool { return time.Now().Before(end) })
+}
+
+// compare alternates slices of ours and theirs, there and back in each
+// iteration, and reports the medians of the rates and of the iterations' ratios
+// of ours to theirs. It returns that ratio.
+func compare(b *testing.B, callers int, ours, theirs side) float64 {
+	b.Helper()
+	ours.rate(b, callers) // connections, prepared statements, caches
+	theirs.rate(b, callers)
+	var us, them, ratios []float64
 	for b.Loop() {
-		sum := make([]float64, len(sides))
-		for i := range sides {
-			sum[i] += sides[i].rate(b, callers)
-		}
-		for i := range slices.Backward(sides) {
-			sum[i] += sides[i].rate(b, callers)
-		}
-		for i := range sides {
-			rates[i] = append(rates[i], sum[i]/2)
-			ratios[i] = append(ratios[i], sum[0]/sum[i])
-		}
+		a := ours.rate(b, callers)
+		x := theirs.rate(b, callers) + theirs.rate(b, callers)
+		a += ours.rate(b, callers)
+		us, them, ratios = append(us, a/2), append(them, x/2), append(ratios, a/x)
 	}
-	for i, s := range sides {
-		b.ReportMetric(median(rates[i]), s.name+"/s")
-		if i > 0 {
-			b.ReportMetric(median(ratios[i]), "ratio/"+s.name)
-		}
-	}
+	ratio := median(ratios)
+	b.ReportMetric(median(us), ours.name+"/s")
+	b.ReportMetric(median(them), theirs.name+"/s")
+	b.ReportMetric(ratio, "ratio/"+theirs.name)
 	b.ReportMetric(0, "ns/op")
+	return ratio
 }
 
 func median(x []float64) float64 {
-	x = slices.Clone(x)
 	slices.Sort(x)
 	return x[len(x)/2]
 }
