@@ -9,7 +9,8 @@ import (
 
 // OpenWhole is Open for a row that is to be stored somewhere else. It refuses
 // one that holds more than this program reads, which would be lost on the way:
-// a newer program has written it.
+// a newer program has written it. (A field that is added to a row is therefore
+// left out of the encoding while it is empty.)
 func OpenWhole(ref idem.Ref, b []byte) (idem.Row, error) {
 	r, err := Open(ref, b)
 	if err != nil {
