@@ -24,8 +24,12 @@ build: ## Build bin/mcp-idem-server
 servers: ## Install the npm servers that the end-to-end tests guard
 	@testdata/servers/install
 
+.PHONY: postgres
+postgres: ## Install the PostgreSQL that tests start (as root, on Debian)
+	@testdata/postgres/install
+
 .PHONY: test
-test: lint servers ## Lint, then run every test with the race detector
+test: lint servers postgres ## Lint, then run every test with the race detector
 	$(GO) test -race -count=1 -timeout 12m ./...
 
 .PHONY: short
