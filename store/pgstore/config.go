@@ -128,6 +128,7 @@ func (p *place) defaults(sizes, modes bool) {
 	// of a young table say, and is planned once.
 	set("plan_cache_mode", "force_generic_plan")
 	set("enable_seqscan", "off")
+	set("jit", "off") // it takes the price of a forbidden scan for a long query
 }
 
 // describe names a place without its password.

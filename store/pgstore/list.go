@@ -7,6 +7,7 @@ import (
 	"math"
 
 	idem "github.com/mcp-idem/mcp-idem"
+	"github.com/mcp-idem/mcp-idem/internal/codec"
 )
 
 const (
@@ -143,7 +144,7 @@ func (s *Store) page(ctx context.Context, l *listing) (page idem.Page, err error
 			page.Next = last
 			continue
 		}
-		row, err := operation(id, idem.Version(*version), idem.Instant(*leaseEnd), body)
+		row, err := opener(codec.Open).operation(id, idem.Version(*version), idem.Instant(*leaseEnd), body)
 		if err != nil {
 			return page, err
 		}

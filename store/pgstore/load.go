@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	idem "github.com/mcp-idem/mcp-idem"
+	"github.com/mcp-idem/mcp-idem/internal/codec"
 )
 
 // A snapshot is one statement, which sees one state of the database. Both give
@@ -94,7 +95,7 @@ func collect(rows pgx.Rows, snap *idem.Snapshot) error {
 // decode makes a row of what was read from one of the tables.
 func decode(source int, id []byte, version idem.Version, leaseEnd idem.Instant, e *entry, upto *int64) (idem.Row, error) {
 	if source == 0 {
-		return operation(id, version, leaseEnd, e.body)
+		return opener(codec.Open).operation(id, version, leaseEnd, e.body)
 	}
 	ref, err := refOf(id)
 	if err != nil {
@@ -103,21 +104,5 @@ func decode(source int, id []byte, version idem.Version, leaseEnd idem.Instant, 
 	if upto != nil {
 		e.upto = *upto
 	}
-	return e.row(ref, version)
-}
-
-// operation decodes a record, with the lease end that marks extended.
-func operation(id []byte, version idem.Version, leaseEnd idem.Instant, body []byte) (idem.Row, error) {
-	op, err := idOf(id)
-	if err != nil {
-		return idem.Row{}, err
-	}
-	row, err := unsealed(idem.Ref{Kind: idem.KindOperation, ID: op}, version, body)
-	if err != nil {
-		return row, err
-	}
-	if r := row.Operation; r.State == idem.StateStarted && r.Lease.End != 0 {
-		r.Lease.End = max(r.Lease.End, leaseEnd)
-	}
-	return row, nil
+	return opener(codec.Open).entry(ref, version, e)
 }

@@ -1,40 +1,44 @@
 package pgstore_test
 
 import (
+	"fmt"
 	"os"
+	"sync/atomic"
 	"testing"
 
-	"github.com/jackc/pgx/v5"
-
 	idem "github.com/mcp-idem/mcp-idem"
+	"github.com/mcp-idem/mcp-idem/internal/pgtest"
 	"github.com/mcp-idem/mcp-idem/store/pgstore"
 	"github.com/mcp-idem/mcp-idem/store/storetest"
 )
 
-func TestStore(t *testing.T) {
-	base := os.Getenv("PGDEV")
-	storetest.Run(t, func(t testing.TB) storetest.Subject {
-		conn, err := pgx.Connect(t.Context(), base)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, err = conn.Exec(t.Context(), "DROP SCHEMA IF EXISTS mcp_idem CASCADE")
-		if err != nil {
-			t.Fatal(err)
-		}
-		conn.Close(t.Context())
-		var st *pgstore.Store
-		open := func(t testing.TB) idem.Store {
-			if st != nil {
-				st.Close()
-			}
-			st, err = pgstore.Open(t.Context(), pgstore.Config{URL: base})
-			if err != nil {
-				t.Fatal(err)
-			}
+func TestMain(m *testing.M) { os.Exit(pgtest.Main(m)) }
+
+func mustOpen(t testing.TB, cfg pgstore.Config) *pgstore.Store {
+	t.Helper()
+	s, err := pgstore.Open(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+// subjects makes ledgers in schemas of their own in one database.
+func subjects(database func(params ...string) string) storetest.Factory {
+	var n atomic.Int32
+	return func(t testing.TB) storetest.Subject {
+		url := database(fmt.Sprintf("schema=ledger_%d", n.Add(1)))
+		st := mustOpen(t, pgstore.Config{URL: url})
+		return storetest.Subject{Store: st, Reopen: func(t testing.TB) idem.Store {
+			_ = st.Close()
+			st = mustOpen(t, pgstore.Config{URL: url})
 			return st
-		}
-		t.Cleanup(func() { st.Close() })
-		return storetest.Subject{Store: open(t), Reopen: open}
-	}, storetest.Features{Durable: true})
+		}}
+	}
+}
+
+func TestStore(t *testing.T) {
+	s := pgtest.Shared(t)
+	storetest.Run(t, subjects(func(params ...string) string { return s.URL("postgres", params...) }), storetest.Features{Durable: true, Moves: true})
 }

@@ -17,8 +17,11 @@ func sealed(r *idem.Row) ([]byte, error) {
 	return codec.Seal(r.Ref, 0, b), nil
 }
 
-func unsealed(ref idem.Ref, version idem.Version, b []byte) (idem.Row, error) {
-	row, err := codec.Open(ref, b)
+// opener is codec.Open, or its stricter sibling.
+type opener func(ref idem.Ref, b []byte) (idem.Row, error)
+
+func (open opener) row(ref idem.Ref, version idem.Version, b []byte) (idem.Row, error) {
+	row, err := open(ref, b)
 	if err != nil {
 		return idem.Row{}, err
 	}
@@ -94,8 +97,8 @@ func members(ids []idem.ID) [][]byte {
 	return out
 }
 
-// row is the inverse of newEntry.
-func (e *entry) row(ref idem.Ref, version idem.Version) (idem.Row, error) {
+// entry is the inverse of newEntry.
+func (open opener) entry(ref idem.Ref, version idem.Version, e *entry) (idem.Row, error) {
 	if ref.Kind == idem.KindDelivery {
 		d := &idem.Delivered{Upto: uint64(e.upto)}
 		for _, n := range e.extra {
@@ -103,7 +106,7 @@ func (e *entry) row(ref idem.Ref, version idem.Version) (idem.Row, error) {
 		}
 		return idem.Row{Ref: ref, Version: version, Delivered: d}, nil
 	}
-	row, err := unsealed(ref, version, e.body)
+	row, err := open.row(ref, version, e.body)
 	if err != nil || row.Slot == nil {
 		return row, err
 	}
@@ -113,6 +116,22 @@ func (e *entry) row(ref idem.Ref, version idem.Version) (idem.Row, error) {
 			return row, fmt.Errorf("row %d/%s: %w", ref.Kind, ref.ID, err)
 		}
 		row.Slot.Open = append(row.Slot.Open, id)
+	}
+	return row, nil
+}
+
+// operation decodes a record, with the lease end that marks extended.
+func (open opener) operation(id []byte, version idem.Version, leaseEnd idem.Instant, body []byte) (idem.Row, error) {
+	op, err := idOf(id)
+	if err != nil {
+		return idem.Row{}, err
+	}
+	row, err := open.row(idem.Ref{Kind: idem.KindOperation, ID: op}, version, body)
+	if err != nil {
+		return row, err
+	}
+	if r := row.Operation; r.State == idem.StateStarted && r.Lease.End != 0 {
+		r.Lease.End = max(r.Lease.End, leaseEnd)
 	}
 	return row, nil
 }

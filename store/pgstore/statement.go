@@ -144,8 +144,8 @@ func (st *statement) judge(group []*plan) {
 	}
 	if len(entries.id) > 0 {
 		// Nobody holds a lease of an entry.
-		parts = append(parts, `SELECT n.plan, 1, n.id, coalesce(h.version, 0), n.version, h.change,
-  CASE WHEN coalesce(h.version, 0) <> n.version THEN 'version' ELSE 'lease' END
+		parts = append(parts, `SELECT n.plan, 1 AS source, n.id, coalesce(h.version, 0) AS have, n.version AS want, h.change,
+  CASE WHEN coalesce(h.version, 0) <> n.version THEN 'version' ELSE 'lease' END AS why
  FROM `+st.rows("n", column{"plan", "int", entries.plan}, column{"id", "bytea", entries.id}, column{"version", "bigint", entries.version},
 			column{"lease", "smallint", entries.lease})+`
  LEFT JOIN entry_held h ON h.key = n.id
