@@ -7,9 +7,11 @@ import (
 	idem "github.com/mcp-idem/mcp-idem"
 )
 
-// moment is the ledger's clock in SQL: the server's, but never below what was
-// noted, so that a new primary whose clock is behind does not set it back.
-const moment = `greatest((extract(epoch FROM clock_timestamp()) * 1000000)::bigint * 1000, (SELECT high FROM {schema}.clock))`
+// wall is the server's clock, and moment the ledger's, in SQL.
+const (
+	wall   = `(extract(epoch FROM clock_timestamp()) * 1000000)::bigint * 1000`
+	moment = `(SELECT greatest(` + wall + ` + ahead, high) FROM {schema}.clock)`
+)
 
 // How old a reading may be to tell the time from it, and how far the wall clock
 // may run away from the monotonic one before the machine must have slept.
@@ -57,6 +59,13 @@ func (c *clock) tell() (idem.Instant, bool) {
 		return 0, false
 	}
 	return c.pass(c.estimate(t)), true
+}
+
+// forget makes the next one who asks for the time ask the server.
+func (c *clock) forget() {
+	c.mu.Lock()
+	c.at = time.Time{}
+	c.mu.Unlock()
 }
 
 // pass makes a reading one that does not go back.

@@ -37,7 +37,7 @@ func (s *Store) Import(ctx context.Context, now idem.Instant, rows iter.Seq2[ide
 		if _, err := tx.CopyFrom(ctx, pgx.Identifier{s.channel, "entry"}, entryColumns, in); err != nil {
 			return err
 		}
-		_, err := tx.Exec(ctx, s.sql(`UPDATE {schema}.clock SET high = greatest(high, $1)`), int64(now))
+		_, err := tx.Exec(ctx, s.sql(`UPDATE {schema}.clock SET ahead = greatest(ahead, $1 - `+wall+`), high = greatest(high, $1)`), int64(now))
 		return err
 	})
 	switch {
@@ -46,6 +46,7 @@ func (s *Store) Import(ctx context.Context, now idem.Instant, rows iter.Seq2[ide
 	case err != nil:
 		return 0, s.explain(err)
 	}
+	s.clock.forget()
 	s.watchers.WakeAll()
 	return in.checked.N, nil
 }

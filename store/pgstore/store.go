@@ -111,7 +111,7 @@ func (s *Store) noteTime(ctx context.Context) error {
 		if _, err := tx.Exec(ctx, `SET LOCAL synchronous_commit = off`); err != nil {
 			return err
 		}
-		_, err := tx.Exec(ctx, s.sql(`UPDATE {schema}.clock SET high = `+moment+` WHERE high < `+moment))
+		_, err := tx.Exec(ctx, s.sql(`UPDATE {schema}.clock SET high = greatest(high, `+wall+` + ahead)`))
 		return err
 	})
 }

@@ -40,13 +40,15 @@ CREATE TABLE {schema}.entry (
   CONSTRAINT entry_lost_race CHECK (version >= 0)
 ) WITH (autovacuum_vacuum_scale_factor = 0.05, autovacuum_analyze_scale_factor = 0.05);
 
--- One row: the highest moment that was noted, below which the ledger's clock
--- never goes, not even when another server takes over.
+-- One row. The ledger's clock is the server's, and ahead nanoseconds more. It
+-- never goes below high, the latest moment that was noted, not even when a
+-- server takes over whose clock is behind.
 CREATE TABLE {schema}.clock (
-  one  boolean PRIMARY KEY DEFAULT true CHECK (one),
-  high bigint  NOT NULL
+  one   boolean PRIMARY KEY DEFAULT true CHECK (one),
+  ahead bigint  NOT NULL,
+  high  bigint  NOT NULL
 );
-INSERT INTO {schema}.clock (high) VALUES (0);
+INSERT INTO {schema}.clock (ahead, high) VALUES (0, 0);
 
 -- For people: the operations with times as times.
 CREATE VIEW {schema}.operations AS
