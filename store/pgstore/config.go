@@ -22,6 +22,10 @@ type Config struct {
 	// connection between two statements.
 	URL string
 
+	// Existing makes Open return ErrNoSchema where there is no ledger, rather
+	// than make one.
+	Existing bool
+
 	// Patience is how long a commit or a read rides out a lost connection, a
 	// restart or a failover before it gives up. 0: 5 s.
 	Patience time.Duration
@@ -45,6 +49,7 @@ type place struct {
 	channel  string // of notifications
 	name     string // for messages, without the password
 	pooled   bool   // a pooler between us and the server gives each transaction another connection
+	existing bool   // no ledger is made
 	patience time.Duration
 	timeout  time.Duration
 }
@@ -52,7 +57,7 @@ type place struct {
 var plainName = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,62}$`)
 
 func (c Config) read() (*place, error) {
-	p := &place{patience: c.Patience, timeout: c.StatementTimeout}
+	p := &place{existing: c.Existing, patience: c.Patience, timeout: c.StatementTimeout}
 	if p.patience < 0 || p.timeout < 0 {
 		return nil, fmt.Errorf("pgstore: Config.Patience and Config.StatementTimeout must not be negative")
 	}

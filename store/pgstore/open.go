@@ -14,8 +14,8 @@ import (
 )
 
 // Open connects to the ledger and checks that its schema is the one that this
-// program knows. In a database without a ledger it makes one, which takes the
-// right to create a schema; an older schema is ErrSchemaOld (see Migrate), a
+// program knows. In a database without a ledger it makes one, unless
+// Config.Existing says otherwise, which takes the right to create a schema; an older schema is ErrSchemaOld (see Migrate), a
 // newer one ErrSchemaNew. It gives up when ctx ends, or after Config.Patience
 // where the server cannot be reached.
 func Open(ctx context.Context, cfg Config) (*Store, error) {
@@ -63,7 +63,7 @@ func (p *place) establish(ctx context.Context, todo []string) (id [16]byte, err 
 	}
 	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
 	v, id, err := p.version(ctx, conn)
-	if errors.Is(err, ErrNoSchema) || (err == nil && v == 0) {
+	if !p.existing && (errors.Is(err, ErrNoSchema) || (err == nil && v == 0)) {
 		if _, _, err := p.migrate(ctx, conn, todo); err != nil {
 			return id, err
 		}
