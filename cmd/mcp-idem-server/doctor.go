@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -26,36 +27,54 @@ type toolReport struct {
 }
 
 type report struct {
-	Tools    []toolReport `json:"tools"`
-	Warnings []string     `json:"warnings,omitempty"`
+	Ledger   *ledgerReport `json:"ledger"`
+	Tools    []toolReport  `json:"tools"`
+	Warnings []string      `json:"warnings,omitempty"`
 }
 
 func (p *program) doctor() *cobra.Command {
-	c := &cobra.Command{Use: "doctor [-- COMMAND [ARGS…]]", Short: "Explain which policy applies to each tool of the upstream, and what that guarantees",
+	c := &cobra.Command{Use: "doctor [-- COMMAND [ARGS…]]", Short: "Check the ledger, and explain which policy applies to each tool of the upstream and what that guarantees",
 		Args: cobra.ArbitraryArgs,
 		RunE: func(c *cobra.Command, args []string) error {
 			cfg, err := p.doctorConfig(c, args)
 			if err != nil {
 				return err
 			}
-			r, err := p.examine(c.Context(), cfg)
+			var named config.Ledger
+			if cfg != nil {
+				named = cfg.Ledger
+			}
+			at, err := p.ledgerPlace(named)
 			if err != nil {
 				return err
 			}
-			return p.printReport(r)
+			r := report{Ledger: examineLedger(c.Context(), at), Tools: []toolReport{}}
+			if cfg != nil {
+				err = p.examine(c.Context(), cfg, &r)
+			}
+			if perr := p.printReport(r); perr != nil || err != nil {
+				return errors.Join(err, perr)
+			}
+			if r.Ledger.unusable() {
+				return errors.New("a gateway cannot use this ledger: see its problems")
+			}
+			return nil
 		}}
 	p.commandFlags(c)
 	return c
 }
 
+// doctorConfig is nil where only the ledger is to be looked at.
 func (p *program) doctorConfig(c *cobra.Command, args []string) (*config.Config, error) {
 	switch dash := c.ArgsLenAtDash(); {
 	case dash == 0 && len(args) > 0:
 		return p.commandConfig(args)
 	case len(args) > 0:
 		return nil, usagef("doctor takes --config FILE, or a command after --")
+	case p.flags.config == "" && p.flags.ledger != "":
+		return nil, nil
 	case p.flags.config == "":
-		return nil, usagef("doctor needs --config FILE, or a command after --")
+		return nil, usagef("doctor needs --config FILE, or a command after --; or --ledger, for the ledger alone")
 	}
 	cfg, err := p.loadConfig()
 	if err == nil && len(cfg.Upstreams) == 0 {
@@ -65,26 +84,25 @@ func (p *program) doctorConfig(c *cobra.Command, args []string) (*config.Config,
 }
 
 // examine starts the upstream and goes through its tools.
-func (p *program) examine(ctx context.Context, cfg *config.Config) (report, error) {
+func (p *program) examine(ctx context.Context, cfg *config.Config, r *report) error {
 	log, err := p.logger()
 	if err != nil {
-		return report{}, err
+		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, doctorWait)
 	defer cancel()
-	r := report{Tools: []toolReport{}}
 	for _, u := range cfg.Upstreams {
 		up := mcp.NewUpstream(mcp.Server{Name: u.Name, Command: u.Command, Args: u.Args, Env: u.Env, Dir: u.Dir, ClientWait: -1, Log: log})
 		set, err := cfg.Set(func(ctx context.Context, _, tool string, args []byte) ([]byte, error) {
 			return up.Call(ctx, tool, args)
 		})
 		if err != nil {
-			return r, err
+			return err
 		}
 		tools, err := up.Tools(ctx)
 		up.Close()
 		if err != nil {
-			return r, err
+			return err
 		}
 		r.add(u.Name, set, tools)
 	}
@@ -94,7 +112,7 @@ func (p *program) examine(ctx context.Context, cfg *config.Config) (report, erro
 	if p.flags.task == "" {
 		r.Warnings = append(r.Warnings, "no --task is given: unless the client names its task (Claude Code and Codex do), a call without a step or key cannot be found again after a restart")
 	}
-	return r, nil
+	return nil
 }
 
 func (r *report) add(server string, set *policy.Set, tools []*mcp.ToolInfo) {
@@ -158,6 +176,7 @@ func (p *program) printReport(r report) error {
 	if p.flags.json {
 		return p.printJSON(r)
 	}
+	p.printLedger(r.Ledger)
 	for _, t := range r.Tools {
 		match := t.Policy
 		if match == "**" {

@@ -29,7 +29,7 @@ func (p *program) gateway(c *cobra.Command, args []string) error {
 	if len(cfg.Upstreams) == 0 {
 		return usagef("%s: mcpServers names no server to guard", cfg.File)
 	}
-	path, err := p.ledgerPath(cfg.Ledger)
+	at, err := p.ledgerPlace(cfg.Ledger)
 	if err != nil {
 		return err
 	}
@@ -37,7 +37,7 @@ func (p *program) gateway(c *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	st, err := boltstore.Open(boltstore.Config{Path: path, NewLedger: p.flags.newLedger, LeaseGrace: cfg.Lease})
+	st, err := p.openStore(c.Context(), at, opening{file: boltstore.Config{LeaseGrace: cfg.Lease}})
 	if err != nil {
 		return err
 	}
@@ -193,7 +193,8 @@ func (p *program) house(cfg *config.Config, st idem.Store, log zerolog.Logger, c
 func (p *program) remedy(cfg *config.Config) string {
 	switch {
 	case p.flags.ledger != "":
-		return "mcp-idem-server --ledger " + p.flags.ledger
+		at, _ := config.ParseLedger("", p.flags.ledger) // it was read before
+		return "mcp-idem-server --ledger " + shell(at.String())
 	case cfg.File != "":
 		return "mcp-idem-server --config " + cfg.File
 	}

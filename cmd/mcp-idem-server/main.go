@@ -63,7 +63,7 @@ func (p *program) run(ctx context.Context, args []string) int {
 		return exitOK
 	}
 	if !errors.Is(err, errReported) {
-		fmt.Fprintf(p.err, "mcp-idem-server: %v\n", err)
+		fmt.Fprintf(p.err, "mcp-idem-server: %s\n", scrub(err.Error()))
 	}
 	if isUsage(err) {
 		return exitUsage

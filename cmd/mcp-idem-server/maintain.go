@@ -1,21 +1,21 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"runtime"
 	"runtime/debug"
 
 	"github.com/spf13/cobra"
 
+	"github.com/mcp-idem/mcp-idem/cmd/mcp-idem-server/config"
 	"github.com/mcp-idem/mcp-idem/store/boltstore"
+	"github.com/mcp-idem/mcp-idem/store/pgstore"
 )
 
 func (p *program) version() *cobra.Command {
 	return &cobra.Command{Use: "version", Short: "Print the version", Args: noArgs, RunE: func(*cobra.Command, []string) error {
-		v := "devel"
-		if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
-			v = info.Main.Version
-		}
+		v := programVersion()
 		if p.flags.json {
 			return p.printJSON(map[string]string{"version": v, "go": runtime.Version(), "platform": runtime.GOOS + "/" + runtime.GOARCH})
 		}
@@ -24,24 +24,26 @@ func (p *program) version() *cobra.Command {
 	}}
 }
 
-// onFile runs f on the path of the ledger of flags and configuration.
-func (p *program) onFile(f func(path string) error) func(*cobra.Command, []string) error {
-	return func(*cobra.Command, []string) error {
-		_, path, err := p.place()
-		if err != nil {
-			return err
-		}
-		if noLedger(path) {
-			return fmt.Errorf("there is no ledger at %s", path)
-		}
-		return f(path)
+func programVersion() string {
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
+		return info.Main.Version
 	}
+	return "devel"
 }
 
 func (p *program) verify() *cobra.Command {
-	return &cobra.Command{Use: "verify", Short: "Check the ledger's file, every row and index of it", Args: noArgs,
-		RunE: p.onFile(func(path string) error {
-			r, err := boltstore.VerifyRows(path)
+	return &cobra.Command{Use: "verify", Short: "Check the ledger, every row and index of it", Args: noArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			_, at, err := p.place()
+			switch {
+			case err != nil:
+				return err
+			case at.Kind == config.LedgerPostgres:
+				return p.verifyPostgres(c.Context(), at)
+			case noFile(at.Path):
+				return missing(at)
+			}
+			r, err := boltstore.VerifyRows(at.Path)
 			if err != nil {
 				return err
 			}
@@ -50,13 +52,39 @@ func (p *program) verify() *cobra.Command {
 			}
 			fmt.Fprintf(p.out, "%s is sound: %d rows, %d of %d pages in use, %d bytes\n", r.Path, r.Rows, r.InUse, r.Pages, r.Size)
 			return nil
-		})}
+		}}
+}
+
+func (p *program) verifyPostgres(ctx context.Context, at config.Ledger) error {
+	st, err := openPostgres(ctx, at, true)
+	if err != nil {
+		return err
+	}
+	defer st.Close()
+	rows, err := st.Verify(ctx)
+	if err != nil {
+		return err
+	}
+	if p.flags.json {
+		return p.printJSON(map[string]any{"ledger": at, "rows": rows})
+	}
+	fmt.Fprintf(p.out, "%s is sound: %d rows\n", at, rows)
+	return nil
 }
 
 func (p *program) compact() *cobra.Command {
 	return &cobra.Command{Use: "compact", Short: "Give back the space that deleted rows left in the ledger's file", Args: noArgs,
-		RunE: p.onFile(func(path string) error {
-			before, after, err := boltstore.Compact(path)
+		RunE: func(c *cobra.Command, _ []string) error {
+			_, at, err := p.place()
+			switch {
+			case err != nil:
+				return err
+			case at.Kind == config.LedgerPostgres:
+				return p.nothing(at, "there is nothing to compact: Postgres gives back space by itself (autovacuum), or with its own VACUUM")
+			case noFile(at.Path):
+				return missing(at)
+			}
+			before, after, err := boltstore.Compact(at.Path)
 			if err != nil {
 				return err
 			}
@@ -65,5 +93,40 @@ func (p *program) compact() *cobra.Command {
 			}
 			fmt.Fprintf(p.out, "%s: %d bytes, %d before\n", after.Path, after.Size, before.Size)
 			return nil
-		})}
+		}}
+}
+
+func (p *program) migrate() *cobra.Command {
+	return &cobra.Command{Use: "migrate", Short: "Bring the schema of a ledger in Postgres to this program's version", Args: noArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			_, at, err := p.place()
+			if err != nil {
+				return err
+			}
+			if at.Kind != config.LedgerPostgres {
+				return p.nothing(at, "there is nothing to migrate: this ledger is a file, not a schema in Postgres")
+			}
+			from, to, err := pgstore.Migrate(c.Context(), pgstore.Config{URL: at.ConnectionURL()})
+			if err != nil {
+				return err
+			}
+			switch {
+			case p.flags.json:
+				return p.printJSON(map[string]any{"ledger": at, "from": from, "to": to})
+			case from == to:
+				fmt.Fprintf(p.out, "%s is at schema version %d already\n", at, to)
+			default:
+				fmt.Fprintf(p.out, "%s is at schema version %d now, %d before\n", at, to, from)
+			}
+			return nil
+		}}
+}
+
+// nothing is what a command says that has nothing to do on this kind of ledger.
+func (p *program) nothing(at config.Ledger, why string) error {
+	if p.flags.json {
+		return p.printJSON(map[string]any{"ledger": at, "done": false, "note": why})
+	}
+	fmt.Fprintf(p.out, "%s: %s\n", at, why)
+	return nil
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	idem "github.com/mcp-idem/mcp-idem"
+	"github.com/mcp-idem/mcp-idem/cmd/mcp-idem-server/config"
 )
 
 func (p *program) ops() *cobra.Command {
@@ -26,35 +27,32 @@ func (p *program) ops() *cobra.Command {
 	return ops
 }
 
-// place is the configuration of a command that can do without, and the path of
+// place is the configuration of a command that can do without, and the place of
 // its ledger.
-func (p *program) place() (*loaded, string, error) {
+func (p *program) place() (*loaded, config.Ledger, error) {
 	cfg, err := p.optionalConfig()
 	if err != nil {
-		return nil, "", err
+		return nil, config.Ledger{}, err
 	}
-	url := ""
+	var named config.Ledger
 	if cfg != nil {
-		url = cfg.Ledger
+		named = cfg.Ledger
 	}
-	path, err := p.ledgerPath(url)
-	return cfg, path, err
+	at, err := p.ledgerPlace(named)
+	return cfg, at, err
 }
 
 // withLedger runs f on the ledger; a command that finds none has nothing to do.
 func (p *program) withLedger(ctx context.Context, f func(ctx context.Context, l *opened) error) error {
-	cfg, path, err := p.place()
+	cfg, at, err := p.place()
 	if err != nil {
 		return err
 	}
-	if noLedger(path) {
-		if p.flags.ledger != "" || (cfg != nil && cfg.Ledger != "") {
-			return fmt.Errorf("there is no ledger at %s", path)
-		}
-		fmt.Fprintf(p.err, "mcp-idem-server: there is no ledger at %s yet\n", path)
+	st, held, err := p.openShared(ctx, at)
+	if errors.Is(err, errNoLedger) && p.flags.ledger == "" && (cfg == nil || cfg.Ledger == config.Ledger{}) {
+		fmt.Fprintf(p.err, "mcp-idem-server: %v yet\n", err)
 		return f(ctx, &opened{cfg: cfg})
 	}
-	st, held, err := p.openLedger(path)
 	if err != nil {
 		return err
 	}

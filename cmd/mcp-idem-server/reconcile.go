@@ -88,7 +88,7 @@ func (p *program) asker(ctx context.Context, l *opened) (stop func(), err error)
 		return func() {}, nil
 	}
 	if l.cfg == nil || len(l.cfg.Upstreams) == 0 {
-		return nil, usagef("no gateway runs on this ledger, so the upstream has to be started here: give --config FILE")
+		return nil, usagef("no gateway is known to run on this ledger, so the upstream has to be started here: give --config FILE")
 	}
 	log, err := p.logger()
 	if err != nil {

@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"os"
-	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -42,7 +41,8 @@ side effects of the server's tools happen once, however often they are asked for
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	f := root.PersistentFlags()
 	f.StringVar(&p.flags.config, "config", p.getenv("MCP_IDEM_CONFIG"), "configuration file ($MCP_IDEM_CONFIG)")
-	f.StringVar(&p.flags.ledger, "ledger", p.getenv("MCP_IDEM_LEDGER"), "ledger, as bolt:///path ($MCP_IDEM_LEDGER)")
+	f.StringVar(&p.flags.ledger, "ledger", p.getenv("MCP_IDEM_LEDGER"), "ledger: a path, bolt:///path or postgres://user@host/database ($MCP_IDEM_LEDGER)")
+	f.Lookup("ledger").DefValue = "" // help shows it, and it may hold a password
 	f.StringVar(&p.flags.tenant, "tenant", p.getenv("MCP_IDEM_TENANT"), "tenant ($MCP_IDEM_TENANT)")
 	f.StringVar(&p.flags.task, "task", p.getenv("MCP_IDEM_TASK"), "task of asks that name none ($MCP_IDEM_TASK)")
 	f.StringVar(&p.flags.run, "run", p.getenv("MCP_IDEM_RUN"), "run of the agent ($MCP_IDEM_RUN)")
@@ -50,7 +50,7 @@ side effects of the server's tools happen once, however often they are asked for
 	f.BoolVar(&p.flags.json, "json", false, "print JSON")
 	f.BoolVar(&p.flags.newLedger, "new-ledger", false, "begin a new ledger where one is missing or empty")
 	p.commandFlags(root)
-	root.AddCommand(p.ops(), p.doctor(), p.verify(), p.compact(), p.version(), p.demo(), ticketsCommand(p))
+	root.AddCommand(p.ops(), p.doctor(), p.verify(), p.compact(), p.migrate(), p.export(), p.importCommand(), p.version(), p.demo(), ticketsCommand(p))
 	root.AddCommand(notBuilt()...)
 	root.SetHelpCommand(&cobra.Command{Use: "help [COMMAND]", Short: "Help about a command", Run: func(c *cobra.Command, args []string) {
 		if found, _, err := root.Find(args); err == nil {
@@ -75,7 +75,7 @@ func (p *program) getenv(name string) string {
 // ignored.
 func notBuilt() []*cobra.Command {
 	var cs []*cobra.Command
-	for _, name := range []string{"serve", "tasks", "stats", "init", "export", "import", "migrate", "schema"} {
+	for _, name := range []string{"serve", "tasks", "stats", "init", "schema"} {
 		cs = append(cs, &cobra.Command{Use: name, Hidden: true, DisableFlagParsing: true, RunE: func(*cobra.Command, []string) error {
 			return usagef("%s is not supported yet by this version", name)
 		}})
@@ -132,25 +132,4 @@ func ticketsCommand(p *program) *cobra.Command {
 		}
 		return nil
 	}}
-}
-
-// ledgerPath is where the bolt ledger is: flag, else configuration, else the
-// default.
-func (p *program) ledgerPath(fromConfig string) (string, error) {
-	url := p.flags.ledger
-	if url == "" {
-		url = fromConfig
-	}
-	if url == "" {
-		dir := p.getenv("XDG_STATE_HOME")
-		if dir == "" {
-			home := p.getenv("HOME")
-			if home == "" {
-				return "", usagef("no ledger is named, and neither XDG_STATE_HOME nor HOME is set: use --ledger bolt:///path")
-			}
-			dir = filepath.Join(home, ".local", "state")
-		}
-		return filepath.Join(dir, "mcp-idem", "ledger.db"), nil
-	}
-	return config.LedgerPath("ledger", url)
 }

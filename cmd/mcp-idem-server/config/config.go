@@ -14,7 +14,7 @@ import (
 // Config is a checked configuration, every default filled in.
 type Config struct {
 	File          string // empty: none
-	Ledger        string // path of the ledger's file; empty: the default place
+	Ledger        Ledger // zero: the default place
 	Tenant        string
 	Upstreams     []Upstream
 	Identity      Sources
@@ -148,7 +148,7 @@ func (c *Config) keepsLongEnough(path string, d time.Duration) error {
 
 func (c *Config) place(f *File) (err error) {
 	if f.Ledger != "" {
-		c.Ledger, err = LedgerPath("ledger", f.Ledger)
+		c.Ledger, err = ParseLedger("ledger", f.Ledger)
 	}
 	return err
 }

@@ -24,7 +24,7 @@ func TestEverything(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.File != path || c.Ledger != "/var/lib/mcp-idem/ledger.db" || c.Tenant != "acme" || c.Lease != 30*time.Second || c.ClientTimeout != 50*time.Second ||
+	if c.File != path || c.Ledger != BoltAt("/var/lib/mcp-idem/ledger.db") || c.Tenant != "acme" || c.Lease != 30*time.Second || c.ClientTimeout != 50*time.Second ||
 		c.Drain != 10*time.Second || c.ReplayWindow != 24*time.Hour || !cmp.Equal(c.TrustHints, []string{"tickets"}) {
 		t.Errorf("%+v", c)
 	}
@@ -96,7 +96,7 @@ func TestDefaults(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.Tenant != "default" || c.Ledger != "" || c.Lease != 30*time.Second || c.ClientTimeout != 55*time.Second || c.Drain != 10*time.Second || c.ReplayWindow != 24*time.Hour {
+	if c.Tenant != "default" || c.Ledger != (Ledger{}) || c.Lease != 30*time.Second || c.ClientTimeout != 55*time.Second || c.Drain != 10*time.Second || c.ReplayWindow != 24*time.Hour {
 		t.Errorf("%+v", c)
 	}
 	if len(c.Identity.Task) != 7 || len(c.Identity.Run) != 3 || len(c.Identity.Step) != 2 || len(c.Identity.Key) != 1 || len(c.Identity.GenericKey) != 3 || len(c.Identity.Alias) != 2 || c.Identity.NewRun {

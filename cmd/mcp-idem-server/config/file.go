@@ -5,7 +5,7 @@ import "reflect"
 // File is the configuration file.
 type File struct {
 	Schema     string            `json:"$schema,omitempty"`
-	Ledger     string            `json:"ledger,omitempty"`     // bolt:// and a path
+	Ledger     string            `json:"ledger,omitempty"`     // a path, bolt:// and a path, or postgres://
 	Tenant     string            `json:"tenant,omitempty"`     // default: default
 	MCPServers map[string]Server `json:"mcpServers,omitempty"` // as MCP clients have it
 	Identity   Identity          `json:"identity,omitempty"`

@@ -45,8 +45,8 @@ func TestMistakes(t *testing.T) {
 		{`{"result_limit":"9999999999999GiB"}`, `result_limit`, `4MiB`}, {`{"result_limit":"-1B"}`, `result_limit`, `4MiB`}, {`{"result_limit":"0B"}`, `result_limit`, `more than 0B`},
 		// What is not built yet.
 		{`{"names":"auto"}`, `names`, `names is not supported yet by this version`}, {`{"retry_budget":{"tokens":1}}`, `retry_budget`, `not supported yet`},
-		{`{"ledger":"postgres://u@h/d"}`, `ledger`, `not supported yet`}, {`{"ledger":"postgresql://u@h/d"}`, `ledger`, `not supported yet`},
-		{`{"ledger":"redis://x"}`, `ledger`, `bolt://`}, {`{"ledger":"bolt://"}`, `ledger`, `no path`},
+		{`{"ledger":"postgres:u@h/d"}`, `ledger`, `no //`}, {`{"ledger":"host=h dbname=d"}`, `ledger`, `postgres://user@host/database`},
+		{`{"ledger":"redis://x"}`, `ledger`, `bolt:///path or postgres://user@host/database`}, {`{"ledger":"bolt://"}`, `ledger`, `no path`},
 		{`{"mcpServers":{"a":{"type":"http","url":"http://x"}}}`, `mcpServers.a.url`, `not supported yet`}, {`{"mcpServers":{"a":{"type":"http","command":"x"}}}`, `mcpServers.a.type`, `not supported yet`},
 		{`{"mcpServers":{"a":{"command":"x","headers":{}}}}`, `mcpServers.a.headers`, `not supported yet`}, {`{"mcpServers":{"a":{"type":"pipe","command":"x"}}}`, `mcpServers.a.type`, `stdio`},
 		{`{"mcpServers":{"a":{"command":"x"},"b":{"command":"y"}}}`, `mcpServers`, `more than one server is not supported yet`},
@@ -108,7 +108,7 @@ func TestMistakes(t *testing.T) {
 // What is next to a mistake is none.
 func TestAccepted(t *testing.T) {
 	for _, file := range []string{
-		`{"policies":[]}`, `{"ledger":"rel/ledger.db"}`, `{"tenant":"$$ {x} $NOPE ${NOPE:-d}"}`, `{"mcpServers":{"a":{"command":"sh","args":["-c","echo $HOME"]}}}`,
+		`{"policies":[]}`, `{"ledger":"rel/ledger.db"}`, `{"ledger":"postgresql://u@h/d?sslmode=verify-full"}`, `{"tenant":"$$ {x} $NOPE ${NOPE:-d}"}`, `{"mcpServers":{"a":{"command":"sh","args":["-c","echo $HOME"]}}}`,
 		policyWith(`"retention":"24h"`), reconcileWith(`"arguments":"{r: $key}","every":"60s","give_up":"60s"`),
 		policyWith(`"key":".order_id","reconcile":{"tool":"s","arguments":"{o: $business_key}","found":".x"}`),
 		reconcileWith(`"arguments":"{o: $args.o}","baseline":true`), policyWith(`"reconcile":{"tool":"list","found":".items[] | select(.ref == $key) | .id"}`),

@@ -9,23 +9,6 @@ import (
 	"strings"
 )
 
-// LedgerPath reads where the ledger is: bolt:// and a path, or a path alone. at
-// is what an *Error names: a field, or a flag.
-func LedgerPath(at, ledger string) (string, error) {
-	scheme, path, ok := strings.Cut(ledger, "://")
-	switch {
-	case !ok:
-		return ledger, nil
-	case scheme == "postgres" || scheme == "postgresql":
-		return "", later(at, "a ledger in Postgres")
-	case scheme != "bolt":
-		return "", fail(at, "%q is neither bolt:// and a path nor a path", ledger)
-	case path == "":
-		return "", fail(at, "%q has no path", ledger)
-	}
-	return path, nil
-}
-
 // NameFor is the name of a server that was given as a command: the command's
 // base name and a short hash of command, arguments and working directory, so
 // that the same server has the same operations next time.
