@@ -56,6 +56,12 @@ type place struct {
 
 var plainName = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,62}$`)
 
+// Check reports what is wrong with the Config, without connecting.
+func (c Config) Check() error {
+	_, err := c.read()
+	return err
+}
+
 func (c Config) read() (*place, error) {
 	p := &place{existing: c.Existing, patience: c.Patience, timeout: c.StatementTimeout}
 	if p.patience < 0 || p.timeout < 0 {
