@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"net/url"
 	"regexp"
 	"strings"
 	"testing"
@@ -39,7 +40,26 @@ func databaseName(t testing.TB) string {
 }
 
 // exec runs a statement in the database postgres.
-func (c *cluster) exec(sql string) error {
+func (c *cluster) exec(sql string, args ...any) error {
+	return c.session(func(ctx context.Context, conn *pgx.Conn) error {
+		if _, err := conn.Exec(ctx, sql, args...); err != nil {
+			return fmt.Errorf("%s: %w", sql, err)
+		}
+		return nil
+	})
+}
+
+// ask reads one value in the database postgres.
+func (c *cluster) ask(into any, sql string, args ...any) error {
+	return c.session(func(ctx context.Context, conn *pgx.Conn) error {
+		if err := conn.QueryRow(ctx, sql, args...).Scan(into); err != nil {
+			return fmt.Errorf("%s: %w", sql, err)
+		}
+		return nil
+	})
+}
+
+func (c *cluster) session(do func(context.Context, *pgx.Conn) error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	conn, err := pgx.Connect(ctx, c.url("postgres"))
@@ -47,8 +67,16 @@ func (c *cluster) exec(sql string) error {
 		return err
 	}
 	defer conn.Close(ctx)
-	if _, err = conn.Exec(ctx, sql); err != nil {
-		return fmt.Errorf("%s: %w", sql, err)
+	return do(ctx, conn)
+}
+
+// through turns a database's URL into that of another way to it.
+func through(t testing.TB, serverURL, addr string) string {
+	t.Helper()
+	u, err := url.Parse(serverURL)
+	if err != nil {
+		t.Fatal(err)
 	}
-	return nil
+	u.Host = addr
+	return u.String()
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"net"
-	"net/url"
 	"strconv"
 	"testing"
 	"time"
@@ -73,12 +72,7 @@ func (p *Proxy) URL(db string, params ...string) string {
 // Through turns a URL of the server into one that leads through the proxy.
 func (p *Proxy) Through(serverURL string) string {
 	p.t.Helper()
-	u, err := url.Parse(serverURL)
-	if err != nil {
-		p.t.Fatalf("the proxy: %v", err)
-	}
-	u.Host = p.listen
-	return u.String()
+	return through(p.t, serverURL, p.listen)
 }
 
 // Cut closes all connections and refuses new ones.

@@ -67,6 +67,7 @@ func TestSettings(t *testing.T) {
 }
 
 func TestShared(t *testing.T) {
+	need(t)
 	var url string
 	t.Run("a test", func(t *testing.T) {
 		url = Shared(t).Database(t)
@@ -86,6 +87,7 @@ func TestShared(t *testing.T) {
 }
 
 func TestRemoved(t *testing.T) {
+	need(t)
 	var s *Server
 	t.Run("a test", func(t *testing.T) { s = Start(t) })
 	if left := working(s.data()); len(left) > 0 {

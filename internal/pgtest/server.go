@@ -13,8 +13,9 @@ import (
 // fails the test.
 type Server struct {
 	*cluster
-	t      testing.TB
-	shared bool
+	t       testing.TB
+	shared  bool
+	primary *Server // of a standby
 }
 
 // Option changes how [Start] starts a server.
