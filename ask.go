@@ -36,6 +36,22 @@ type Effect struct {
 	// context that the asker's cancellation does not reach, and returns when the
 	// attempt has ended or can be said to have. A panic is an ambiguous outcome.
 	Run func(ctx context.Context, d Dispatch) Outcome
+
+	// Atomic, where the outside system is the ledger's own database, takes Run's
+	// place: it makes the effect and records its outcome in one transaction of
+	// that database, so that both appear together or not at all and no outcome is
+	// unknown. Stores offer helpers that make one of a tool's function.
+	//
+	// It begins a transaction, calls the tool's function with it, hands what that
+	// returned to decide, applies the Change in the same transaction and commits.
+	// nil says that it committed. Every error says that nothing did, a *Conflict
+	// that a need of the Change did not hold; but for ErrCommitUnknown: it cannot
+	// be told. After an error of decide it rolls back and returns that one.
+	//
+	// It may be called more than once per claim, since the record may change
+	// beside it: only one call's transaction commits. The context is out of reach
+	// of the asker and ends when the attempt was given up. A panic must roll back.
+	Atomic func(ctx context.Context, d Dispatch, decide Decide) error
 }
 
 // Site is where an attempt runs.

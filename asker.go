@@ -267,7 +267,7 @@ func (w *asker) result(v verdict) Answer {
 	}
 	a := Answer{Record: r, Op: v.op, Result: r.Result, Kind: r.ResultKind, Replayed: !mine}
 	if mine && r.Result == nil { // too large to keep, and still at hand
-		a.Result = w.mine.outcome.Result
+		a.Result = w.mine.result()
 	}
 	if r.State == StateFailedFinal && a.Result == nil {
 		a.Err = &Error{Code: CodeFailed, Text: failedText(r)}

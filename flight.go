@@ -20,6 +20,9 @@ type flight struct {
 	token   Token
 	claimed *Record // as committed with the claim
 	site    Site
+	atomic  bool
+	ctx     context.Context // of the attempt
+	stop    func()          // ends ctx
 
 	freed   chan struct{} // closed when it is recorded that nobody waits
 	freeing sync.Once
@@ -73,11 +76,11 @@ func (w *asker) take(ctx context.Context, v verdict) (*flight, Answer, bool) {
 	if q.rules.Process && site.Incarnation != q.incarnation {
 		return nil, w.unsent(v, "The upstream's process ended", nil), true
 	}
-	ev := Claim{Owner: g.cfg.Owner, Group: site.Group, Token: g.token()}
+	ev := Claim{Owner: g.cfg.Owner, Group: site.Group, Token: g.token(), Atomic: w.effect.Atomic != nil}
 	var c Change
 	// A retry keeps the baseline of its round: what is new since then is ours.
 	kept := v.record.Reconcile.HasBase && v.record.State == StateFailedRetryable
-	if qr := q.rules.Query; qr != nil && qr.Baseline && !kept {
+	if qr := q.rules.Query; qr != nil && qr.Baseline && !kept && !ev.Atomic {
 		if err = g.baseline(ctx, v.op, v.record, qr, &ev, &c); err != nil {
 			return nil, w.unsent(v, "The query that takes the baseline failed", err), true
 		}
@@ -151,8 +154,9 @@ func (g *Guard) ours(ctx context.Context, op ID, t Token) *Record {
 }
 
 func (g *Guard) launch(op ID, rec *Record, rules Rules, e Effect, site Site) *flight {
-	f := &flight{g: g, op: op, attempt: rec.Last, rules: rules, token: rec.Lease.Token, claimed: rec, site: site,
+	f := &flight{g: g, op: op, attempt: rec.Last, rules: rules, token: rec.Lease.Token, claimed: rec, site: site, atomic: e.Atomic != nil,
 		freed: make(chan struct{}), done: make(chan struct{}), leased: rec.Lease.End}
+	f.ctx, f.stop = context.WithCancel(g.ctx)
 	g.mu.Lock()
 	g.flights[op] = f
 	g.mu.Unlock()
@@ -164,6 +168,7 @@ func (g *Guard) launch(op ID, rec *Record, rules Rules, e Effect, site Site) *fl
 // fly makes the attempt and records what came of it.
 func (f *flight) fly(e Effect) {
 	defer f.g.wg.Done()
+	defer f.stop()
 	beat := time.AfterFunc(f.rules.Lease/3, f.heartbeat)
 	var out Outcome
 	if f.trusted() {
@@ -206,7 +211,14 @@ func (f *flight) perform(e Effect) (out Outcome) {
 			out = Outcome{Class: ClassAmbiguous, Ended: EndByBytes, Text: fmt.Sprintf("the tool panicked: %v\n%s", p, debug.Stack())}
 		}
 	}()
-	return e.Run(f.g.ctx, Dispatch{Key: f.op.String(), Attempt: f.attempt, Site: f.site, Record: f.claimed, Free: f.free})
+	if f.atomic {
+		return f.transact(e)
+	}
+	return e.Run(f.ctx, f.dispatch(f.claimed))
+}
+
+func (f *flight) dispatch(r *Record) Dispatch {
+	return Dispatch{Key: f.op.String(), Attempt: f.attempt, Site: f.site, Record: r, Free: f.free}
 }
 
 // heartbeat extends the lease while the attempt is under way.
@@ -234,11 +246,12 @@ func (f *flight) heartbeat() {
 	}
 }
 
-// free makes the outcome unknown and frees its asker; the attempt goes on.
+// free makes the outcome unknown and frees its asker; the attempt goes on. One
+// that was fenced by that need not.
 func (f *flight) free() {
 	ctx, cancel := context.WithTimeout(f.g.ctx, recordTimeout)
 	defer cancel()
-	_, err := f.g.change(ctx, f.op, nil, func(r *Record, now Instant) (Event, []Need) {
+	rec, err := f.g.change(ctx, f.op, nil, func(r *Record, now Instant) (Event, []Need) {
 		if r.State != StateStarted || r.Last != f.attempt {
 			return nil, nil
 		}
@@ -246,6 +259,8 @@ func (f *flight) free() {
 	})
 	if err != nil { // the caller is freed all the same
 		f.g.observe(Observation{What: "unrecorded", Op: f.op, Err: err})
+	} else if a := rec.attempt(f.attempt); a != nil && a.Closed == ProofFence {
+		f.stop()
 	}
 	crash.At("timeout-recorded")
 	f.freeing.Do(func() { close(f.freed) })
@@ -284,11 +299,17 @@ func (f *flight) record() {
 func (f *flight) write(first bool) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(f.g.ctx), recordTimeout)
 	defer cancel()
+	if f.recorded != nil { // with the effect
+		return nil
+	}
 	var known *Record
 	if first {
 		known = f.claimed
 	}
 	rec, err := f.g.change(ctx, f.op, known, func(r *Record, now Instant) (Event, []Need) {
+		if a := r.attempt(f.attempt); f.atomic && (a == nil || !r.current(a)) { // it was fenced, or committed after all
+			return nil, nil
+		}
 		return Report{When: When{now}, Terms: f.g.terms(r, f.rules, f.outcome.RetryAfter), Attempt: f.attempt, Outcome: f.outcome,
 			Superseded: r.State != StateStarted && f.g.superseded(ctx, r)}, nil
 	})
@@ -332,7 +353,10 @@ func (f *flight) answer() (Answer, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	said := f.outcome.Class == ClassSuccess || (f.outcome.Result != nil && f.outcome.Class != ClassAmbiguous)
-	if !f.ended || !said {
+	switch {
+	case f.atomic && (f.recorded == nil || !said):
+		return f.unsettled(), true
+	case !f.ended || !said:
 		return Answer{}, false
 	}
 	a := Answer{Record: f.claimed, Op: f.op, Result: f.outcome.Result, Kind: f.outcome.Kind, NotRecorded: f.recorded == nil}
@@ -340,6 +364,13 @@ func (f *flight) answer() (Answer, bool) {
 		a.Record = f.recorded
 	}
 	return a, true
+}
+
+// result is the attempt's own, however large; nil while it has none.
+func (f *flight) result() []byte {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.outcome.Result
 }
 
 // await is the starter's wait for its own attempt: as long as its client waits.

@@ -33,6 +33,13 @@ func (p *process) fail(err error) {
 	p.broken = err
 }
 
+// lose makes looks and commits fail; nil: none.
+func (p *process) lose(err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.broken, p.loading = err, err
+}
+
 func (p *process) Commit(ctx context.Context, c idem.Change) (idem.Stamp, error) {
 	p.commits.Add(1)
 	p.mu.Lock()

@@ -20,6 +20,7 @@ import (
 // one world. It knows what a person granted.
 type model struct {
 	*house
+	atomic  bool // effects commit with their outcome
 	rnd     *rand.Rand
 	mu      sync.Mutex
 	guards  []*idem.Guard
@@ -99,10 +100,47 @@ func (m *model) find(l idem.Lookup) (f idem.Finding, err error) {
 	return f, nil
 }
 
+// book is an attempt in the ledger's own transaction. It need not hear that it
+// was given up.
+func (m *model) book(ctx context.Context, d idem.Dispatch) (idem.Outcome, error) {
+	if m.chance(80) {
+		time.Sleep(m.between(0, 15*time.Second))
+	}
+	switch m.n(14) {
+	case 0:
+		return idem.Outcome{}, errDown
+	case 1:
+		return idem.Outcome{Class: idem.ClassThrottled}, errDown
+	case 2:
+		return idem.Outcome{Class: idem.ClassAmbiguous}, nil
+	case 3:
+		panic("model")
+	case 4, 5:
+		if ctx.Err() != nil {
+			return idem.Outcome{}, ctx.Err()
+		}
+	}
+	return books(ctx, d)
+}
+
+// doubt leaves it open at times whether an effect was committed.
+func (m *model) doubt(c idem.Change, commit func() (idem.Stamp, error)) (idem.Stamp, error, bool) {
+	if !carries(c) || !m.chance(20) {
+		return idem.Stamp{}, nil, false
+	}
+	if m.chance(50) {
+		_, _ = commit()
+	}
+	return idem.Stamp{}, idem.ErrCommitUnknown, true
+}
+
 // start is a new process with a recoverer.
 func (m *model) start(i int) {
 	m.guards[i] = m.guard()
 	m.ways[i], m.pids[i] = m.last, m.pid
+	if m.atomic {
+		m.last.judge = m.doubt
+	}
 	m.recovers(m.guards[i], "tickets")
 }
 
@@ -116,10 +154,16 @@ func (m *model) crash(i int) {
 }
 
 func (m *model) askOne() {
-	g, s := m.guards[m.n(len(m.guards))], fmt.Sprintf("s%d", m.n(4))
+	i, s := m.n(len(m.guards)), fmt.Sprintf("s%d", m.n(4))
+	g, e := m.guards[i], m.effect()
+	if m.atomic {
+		e = m.atomicallyIn(m.ways[i], m.book)
+	}
 	patience := m.between(time.Millisecond, 20*time.Second)
 	m.asks.Go(func() {
-		a := m.leave(g, step(s), patience)
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		a := g.Do(ctx, step(s), e)
 		if a.Op != (idem.ID{}) {
 			m.mu.Lock()
 			m.ops[a.Op] = s
@@ -180,6 +224,12 @@ func (m *model) rest() {
 	time.Sleep(6 * time.Minute)
 	for _, r := range m.list(idem.Query{}) {
 		n := m.effects[r.Op.String()]
+		if m.atomic {
+			n = m.bookings(r.Op)
+			if r.State == idem.StateNeedsReview || r.State == idem.StateUnknown || (n == 1) != (r.State == idem.StateCommitted) {
+				m.t.Errorf("%s: %d effects, and the record does not know: %s", m.ops[r.Op], n, show(r))
+			}
+		}
 		if n > 1+m.granted[r.Op] {
 			m.t.Errorf("%s: %d effects, %d granted: %s", m.ops[r.Op], n, m.granted[r.Op], show(r))
 		}
@@ -201,6 +251,7 @@ func runModel(t *testing.T, seed uint64) {
 		m.world.act = func(_ *world, d idem.Dispatch) idem.Outcome { return m.act(d) }
 		m.world.find = func(_ *world, l idem.Lookup) (idem.Finding, error) { return m.find(l) }
 		m.rules.Timeout, m.rules.FailureTTL = 10*time.Second, time.Minute
+		m.atomic = seed%12 >= 8
 		switch seed % 4 {
 		case 0, 1:
 			m.reconcile(5 * time.Second)
@@ -233,7 +284,7 @@ func TestRandomModel(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for seed := range uint64(8) {
+	for seed := range uint64(12) {
 		runModel(t, seed)
 	}
 	for end := time.Now().Add(limit); time.Now().Before(end) && !t.Failed(); {

@@ -24,6 +24,7 @@ func Next(r *Record, ev Event) (*Record, error) {
 		return nil, err
 	}
 	n.UpdatedAt = ev.at()
+	n.fence(ev.at())
 	n.trim()
 	return n, nil
 }
@@ -159,6 +160,40 @@ func (r *Record) doubt(at Instant, t Terms, why Reason) {
 		r.review(ReasonSuspected)
 	default:
 		r.review(ReasonNothingToAsk)
+	}
+}
+
+// unheard is where an attempt leads of which nothing was heard. An atomic one
+// has not applied and is fenced by this very commit. until is as in retry.
+func (r *Record) unheard(at, until Instant, t Terms, why Reason) {
+	a, b := r.attempt(r.Last), r.succeeded()
+	switch {
+	case a == nil || !a.Atomic || (b == nil && r.MayHaveApplied()):
+		r.doubt(at, t, why)
+	case b != nil: // an earlier attempt did it
+		r.commit(at, t, b.N, b.ExternalID)
+	default:
+		r.retry(at, until, t)
+		if r.State == StateFailedRetryable {
+			r.Reason = why
+		}
+	}
+}
+
+// fence closes atomic attempts that the record has moved on from: their outcome
+// needs a version that is over.
+func (r *Record) fence(at Instant) {
+	for i := range r.Attempts {
+		a := &r.Attempts[i]
+		if !a.Atomic || a.Class == ClassSuccess || r.current(a) {
+			continue
+		}
+		if a.End == 0 {
+			a.End, a.EndBy = at, EndByFence
+		}
+		if a.Closed == "" {
+			a.Closed = ProofFence
+		}
 	}
 }
 

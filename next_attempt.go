@@ -13,6 +13,7 @@ type Claim struct {
 	HasBase  bool
 	BaseAt   Instant // before the baseline's query left
 	View     ID      // the slot of all whose baselines look at the same
+	Atomic   bool    // the effect commits with its outcome: see Attempt.Atomic
 }
 
 func (e Claim) apply(r *Record) error {
@@ -53,7 +54,7 @@ func (e Claim) apply(r *Record) error {
 	}
 	r.Round.Attempts++
 	r.Last++
-	r.Attempts = append(r.Attempts, Attempt{N: r.Last, Owner: e.Owner, Group: e.Group, Start: e.At, MayApplied: true})
+	r.Attempts = append(r.Attempts, Attempt{N: r.Last, Owner: e.Owner, Group: e.Group, Start: e.At, MayApplied: !e.Atomic, Atomic: e.Atomic})
 	r.Lease = Lease{Fence: r.Lease.Fence + 1, Token: e.Token, Owner: e.Owner, End: e.LeaseEnd}
 	r.State = StateStarted
 	if r.StartedAt == 0 {
@@ -75,7 +76,7 @@ func (e Claim) apply(r *Record) error {
 }
 
 // TimedOut frees the caller: the policy's timeout passed. The attempt stays
-// open, and its answer counts whenever it comes.
+// open, and its answer counts whenever it comes; an atomic one is fenced.
 type TimedOut struct {
 	When
 	Terms
@@ -86,7 +87,7 @@ func (e TimedOut) apply(r *Record) error {
 	if r.State != StateStarted || r.Last != e.Attempt {
 		return refuse(r, "timeout", "this attempt is not under way")
 	}
-	r.doubt(e.At, e.Terms, ReasonTimeout)
+	r.unheard(e.At, e.At, e.Terms, ReasonTimeout)
 	return nil
 }
 
@@ -111,7 +112,7 @@ func (e OwnerLost) apply(r *Record) error {
 		return nil
 	}
 	r.Class = ClassAmbiguous
-	r.doubt(e.At, e.Terms, ReasonOwnerLost)
+	r.unheard(e.At, r.lastStart(), e.Terms, ReasonOwnerLost)
 	return nil
 }
 

@@ -11,6 +11,8 @@ type setting struct {
 	name     string
 	terms    idem.Terms
 	process  bool // the effect lives in the upstream's process
+	atomic   bool // attempts commit with their outcome
+	mixed    bool // some of them
 	attempts uint32
 	closes   bool // small enough to be explored whole
 	classes  []idem.Class
@@ -38,6 +40,12 @@ func settings() []setting {
 		{name: "process", terms: query, process: true, attempts: 2, classes: few},
 		{name: "three attempts, query", terms: query, attempts: 3, classes: all},
 		{name: "three attempts, nothing to ask", terms: base, attempts: 3, classes: few},
+		{name: "one atomic attempt", terms: base, attempts: 1, classes: all, atomic: true, closes: true},
+		{name: "atomic", terms: base, attempts: 3, classes: all, atomic: true},
+		{name: "atomic, with a query", terms: base2, attempts: 2, classes: all, atomic: true},
+		{name: "atomic, in a process", terms: resend, process: true, attempts: 2, classes: few, atomic: true},
+		{name: "some atomic", terms: query, attempts: 3, classes: all, mixed: true},
+		{name: "some atomic, resend", terms: resend, attempts: 3, classes: few, mixed: true},
 	}
 }
 
@@ -50,7 +58,7 @@ var (
 func (s setting) events(r *idem.Record) []idem.Event {
 	now := r.UpdatedAt.Add(time.Hour)
 	w, t := idem.When{At: now}, s.terms
-	claim := idem.Claim{When: w, Terms: t, Token: idem.Token{byte(r.Last + 1)}, LeaseEnd: now.Add(time.Minute)}
+	claim := idem.Claim{When: w, Terms: t, Token: idem.Token{byte(r.Last + 1)}, LeaseEnd: now.Add(time.Minute), Atomic: s.atomic}
 	if t.Baseline {
 		claim.Baseline, claim.HasBase = []string{"Z"}, true
 	}
@@ -59,6 +67,10 @@ func (s setting) events(r *idem.Record) []idem.Event {
 		early := claim
 		early.At = r.UpdatedAt
 		all = append(all, claim, early)
+		if s.mixed {
+			claim.Atomic = true
+			all = append(all, claim)
+		}
 	}
 	for n := uint32(1); n <= r.Last; n++ {
 		all = append(all, idem.TimedOut{When: w, Terms: t, Attempt: n},

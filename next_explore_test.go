@@ -37,7 +37,7 @@ func abstract(r *idem.Record) string {
 	for _, a := range r.Attempts {
 		num(uint64(a.N))
 		str(string(a.Class) + "/" + string(a.Closed) + "/" + a.ExternalID)
-		flag(a.MayApplied, a.End != 0)
+		flag(a.MayApplied, a.End != 0, a.Atomic)
 	}
 	if n := len(r.Decisions); n > 0 {
 		d := r.Decisions[n-1]
@@ -153,7 +153,7 @@ func show(r *idem.Record) string {
 	fmt.Fprintf(&b, "%q reason %q class %q absence %q id %q by %d dup %d granted %v expired %v result %q next %d retry %d", r.State, r.Reason, r.Class,
 		r.Absence, r.ExternalID, r.CommittedBy, r.Duplicates, r.Granted, r.Expired, r.Result, r.Reconcile.Next, r.RetryAt)
 	for _, a := range r.Attempts {
-		fmt.Fprintf(&b, "\n   attempt %d class %q may %v closed %q end %d id %q", a.N, a.Class, a.MayApplied, a.Closed, a.End, a.ExternalID)
+		fmt.Fprintf(&b, "\n   attempt %d class %q may %v atomic %v closed %q end %d id %q", a.N, a.Class, a.MayApplied, a.Atomic, a.Closed, a.End, a.ExternalID)
 	}
 	for _, d := range r.Decisions {
 		fmt.Fprintf(&b, "\n   decision %s", d.Verb)

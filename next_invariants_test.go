@@ -3,6 +3,7 @@ package idem_test
 import (
 	"bytes"
 	"errors"
+	"slices"
 
 	idem "github.com/mcp-idem/mcp-idem"
 )
@@ -18,8 +19,8 @@ func checkEdge(s setting, r *idem.Record, ev idem.Event, n *idem.Record, err err
 		var te *idem.TransitionError
 		bad(n == nil, "an error, and a record")
 		bad(errors.As(err, &te) || errors.Is(err, idem.ErrLate), "an error of no known kind: "+err.Error())
-		_, report := ev.(idem.Report)
-		bad(!report || r.Expired || r.State == "", "a report was dropped: "+err.Error())
+		e, report := ev.(idem.Report)
+		bad(!report || r.Expired || r.State == "" || fenced(r, e), "a report was dropped: "+err.Error())
 		return broken
 	}
 	bad(n.Lease.Fence >= r.Lease.Fence, "the fence shrank")
@@ -42,7 +43,7 @@ func checkEdge(s setting, r *idem.Record, ev idem.Event, n *idem.Record, err err
 	}
 	proven := n.State == idem.StateFailedRetryable || (n.State == idem.StateFailedFinal && n.Absence == idem.AbsenceProven)
 	bad(!proven || !mayOrDid(n), "proven absent while an attempt may have applied")
-	for _, why := range append(checkAttempts(r, ev, n), checkReport(r, ev, n)...) {
+	for _, why := range slices.Concat(checkAttempts(r, ev, n), checkReport(r, ev, n), checkAtomic(s, r, ev, n)) {
 		bad(false, why)
 	}
 	bad(!mustAct(s, n) || n.Due() != 0 || n.RetryAt != 0, "code must act and would not look again")
@@ -105,6 +106,44 @@ func checkAttempts(r *idem.Record, ev idem.Event, n *idem.Record) (broken []stri
 		if a.Class == idem.ClassSuccess && b.Class != idem.ClassSuccess {
 			broken = append(broken, "a success was forgotten")
 		}
+	}
+	return broken
+}
+
+// fenced: the report is a success of an atomic attempt that is not open any
+// more, and so cannot be true.
+func fenced(r *idem.Record, e idem.Report) bool {
+	for _, a := range r.Attempts {
+		if a.N == e.Attempt {
+			return a.Atomic && e.Outcome.Class == idem.ClassSuccess && a.Class != idem.ClassSuccess && (r.State != idem.StateStarted || r.Last != a.N)
+		}
+	}
+	return false
+}
+
+// checkAtomic: the record is all that is to know about an atomic attempt. It is
+// never in doubt, and once the record has moved on it has no success to come.
+func checkAtomic(s setting, r *idem.Record, ev idem.Event, n *idem.Record) (broken []string) {
+	bad := func(ok bool, why string) {
+		if !ok {
+			broken = append(broken, why)
+		}
+	}
+	if e, ok := ev.(idem.Report); ok {
+		bad(!fenced(r, e), "a success of an attempt that was fenced")
+	}
+	for _, a := range n.Attempts {
+		if !a.Atomic {
+			continue
+		}
+		bad(!a.MayApplied, "an atomic attempt is in doubt")
+		open := n.State == idem.StateStarted && a.N == n.Last
+		bad(open || a.End != 0 && (a.Class == idem.ClassSuccess || a.Closed != ""), "the record moved on and did not close an atomic attempt")
+	}
+	if s.atomic {
+		bad(n.State != idem.StateUnknown && n.Shown(n.UpdatedAt) != idem.StateReconciling, "an atomic operation is "+string(n.State))
+		bad(n.State != idem.StateNeedsReview || n.CommittedAt != 0 || n.Duplicates > 0, "a person is called for what is known")
+		bad(n.Reconcile.Next == 0, "a query about an atomic operation")
 	}
 	return broken
 }

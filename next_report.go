@@ -30,20 +30,23 @@ func (e Report) apply(r *Record) error {
 	if a.Class == ClassSuccess || (a.Class != "" && a.Class != ClassAmbiguous && c != ClassSuccess) {
 		return nil // one terminal result each
 	}
+	if a.Atomic && c == ClassSuccess && !r.current(a) {
+		return refuse(r, "report", "the attempt was fenced")
+	}
 	e.end(a)
 	a.Class, a.Text = c, cut(e.Outcome.Text)
 	a.ExternalID = e.Outcome.ExternalID
 	switch {
 	case c == ClassSuccess:
 		e.success(r, a)
-	case c.definite():
+	case c == ClassInterim:
+		e.interim(r, a)
+	case c == ClassExists && (!a.Atomic || r.MayHaveApplied()):
+		e.exists(r, a)
+	case c.definite(), a.Atomic: // without a success it was rolled back
 		e.definite(r, a)
 	case c == ClassReported:
 		e.reported(r, a)
-	case c == ClassExists:
-		e.exists(r, a)
-	case c == ClassInterim:
-		e.interim(r, a)
 	default:
 		a.Class = ClassAmbiguous
 		e.ambiguous(r, a)
@@ -156,8 +159,11 @@ func (e Report) same(a *Attempt, id string) bool {
 
 func (e Report) definite(r *Record, a *Attempt) {
 	a.MayApplied, a.Closed = false, ProofAnswer
-	if a.Class == ClassNotSent {
+	switch a.Class {
+	case ClassNotSent:
 		a.Closed = ProofNotSent
+	case ClassAmbiguous:
+		a.Closed = ProofFence
 	}
 	if !r.open(a) {
 		return
@@ -178,12 +184,13 @@ func (e Report) definite(r *Record, a *Attempt) {
 		r.fail(e.At, e.Terms, AbsenceProven, ReasonLostWithProcess)
 		return
 	}
-	if a.Class == ClassRejected {
+	switch a.Class {
+	case ClassRejected, ClassReported, ClassExists:
 		e.keep(r)
 		r.fail(e.At, e.Terms, AbsenceProven, "")
-		return
+	default:
+		r.retry(e.At, e.At, e.Terms)
 	}
-	r.retry(e.At, e.At, e.Terms)
 }
 
 func (e Report) ambiguous(r *Record, a *Attempt) {

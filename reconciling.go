@@ -258,12 +258,13 @@ func (g *Guard) ask(ctx context.Context, q *QueryRules, op ID, r *Record) (f Fin
 // cannot be ended is looked at again with the next query.
 const endLimit = 10 * time.Second
 
-// ended finds out whether an attempt of a dead owner can no longer act.
+// ended finds out whether an attempt of a dead owner can no longer act. An atomic
+// one ends by what the record becomes.
 func (g *Guard) ended(ctx context.Context, a *Attempt) EndBy {
 	ctx, cancel := context.WithTimeout(ctx, endLimit)
 	defer cancel()
 	switch {
-	case a.End != 0 || !g.cfg.Processes.Dead(a.Owner):
+	case a.End != 0 || a.Atomic || !g.cfg.Processes.Dead(a.Owner):
 		return ""
 	case a.Group == Group{}:
 		return EndByBytes

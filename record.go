@@ -118,6 +118,10 @@ type Attempt struct {
 	MayApplied bool    `cbor:"10,keyasint,omitempty"` // may have applied
 	Closed     Proof   `cbor:"11,keyasint,omitempty"` // by which proof it is out of the question
 	ExternalID string  `cbor:"12,keyasint,omitempty"`
+	// Atomic: its effect commits with its outcome, as the next version of the
+	// record. It has not applied as long as the record does not say so, and cannot
+	// any more once the record has moved on: that fences it.
+	Atomic bool `cbor:"13,keyasint,omitempty"`
 }
 
 // EndBy says how an attempt's end is known.
@@ -128,6 +132,7 @@ const (
 	EndByGroup   EndBy = "group"    // the end of the upstream's process group
 	EndByNotSent EndBy = "not_sent" // it never left
 	EndByBytes   EndBy = "bytes"    // the last moment bytes could have left, its owner finished or dead
+	EndByFence   EndBy = "fence"    // an atomic one: the commit that moved the record on
 )
 
 // Proof says why an attempt can no longer have an unknown effect.
@@ -138,6 +143,7 @@ const (
 	ProofAnswer   Proof = "answer"   // a definite failure
 	ProofQuery    Proof = "query"    // a query that began settle after its end
 	ProofOperator Proof = "operator" // a person's word
+	ProofFence    Proof = "fence"    // an atomic one: the record moved on without it
 )
 
 // Token makes a claim recognisable as one's own after an ambiguous commit.
