@@ -10,9 +10,13 @@ import (
 	"github.com/mcp-idem/mcp-idem/internal/codec"
 )
 
-// A snapshot is one statement, which sees one state of the database. Both give
-// the clock also where there are no rows.
+// A snapshot is one statement, which sees one state of the database. All give the
+// clock also where there are no rows.
 const (
+	loadOne = `SELECT c.now, 0, o.id, o.version, o.lease_end, o.body, NULL::bytea[], NULL::bigint, NULL::bigint[]
+FROM (SELECT ` + moment + ` AS now) c
+LEFT JOIN {schema}.operation o ON o.id = $1 AND o.version > 0`
+
 	loadOperations = `SELECT c.now, 0, o.id, o.version, o.lease_end, o.body, NULL::bytea[], NULL::bigint, NULL::bigint[]
 FROM (SELECT ` + moment + ` AS now) c
 LEFT JOIN {schema}.operation o ON o.id = ANY ($1) AND o.version > 0`
@@ -42,8 +46,11 @@ func (s *Store) Load(ctx context.Context, refs ...idem.Ref) (idem.Snapshot, erro
 		}
 	}
 	text, args := loadOperations, []any{ops}
-	if len(entries) > 0 {
+	switch {
+	case len(entries) > 0:
 		text, args = loadBoth, []any{ops, entries}
+	case len(ops) == 1:
+		text, args = loadOne, []any{ops[0]}
 	}
 	var snap idem.Snapshot
 	err := s.read(ctx, func(ctx context.Context) error {

@@ -2,7 +2,6 @@ package pgstore
 
 import (
 	"encoding/hex"
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -57,6 +56,9 @@ type column struct {
 // allowed leaves out what belongs to a refused plan.
 const allowed = ` WHERE NOT EXISTS (SELECT FROM refused r WHERE r.plan = p.plan)`
 
+// relax makes the commit of this statement not wait for the disk.
+const relax = "(SELECT set_config('synchronous_commit', 'off', true)) AS relaxed"
+
 // compose returns the statement's text and parameters. It yields the clock, and
 // a row for every need that does not hold.
 func compose(group []*plan) (string, []any) {
@@ -72,10 +74,16 @@ func compose(group []*plan) (string, []any) {
 	st.merge(group)
 	tail := " FROM c LEFT JOIN refused r ON true"
 	if !slices.ContainsFunc(group, func(p *plan) bool { return !p.relaxed() }) {
-		tail += ", (SELECT set_config('synchronous_commit', 'off', true)) AS relaxed"
+		tail += ", " + relax
 	}
-	return "WITH " + strings.Join(st.parts, ",\n") +
-		"\nSELECT c.now, r.plan, r.source, r.id, r.have, r.want, r.why, r.change" + tail, st.args
+	return st.text("SELECT c.now, r.plan, r.source, r.id, r.have, r.want, r.why, r.change" + tail), st.args
+}
+
+func (st *statement) text(last string) string {
+	if len(st.parts) == 0 {
+		return last
+	}
+	return "WITH " + strings.Join(st.parts, ",\n") + "\n" + last
 }
 
 // lock takes the rows that exist.
@@ -198,8 +206,13 @@ func (st *statement) putOperations(group []*plan) {
  ON CONFLICT (id) DO UPDATE SET version = `+raise("o")+`, change = excluded.change, state = excluded.state, tenant = excluded.tenant,
   server = excluded.server, tool = excluded.tool, task = excluded.task, created = excluded.created, due = excluded.due,
   lease_token = excluded.lease_token, body = excluded.body,
-  lease_end = CASE WHEN o.state = 'STARTED' AND excluded.state = 'STARTED' AND excluded.lease_end <> 0 AND o.lease_token = excluded.lease_token
-   THEN greatest(o.lease_end, excluded.lease_end) ELSE excluded.lease_end END)`)
+  lease_end = CASE WHEN excluded.state = 'STARTED' AND excluded.lease_end <> 0 THEN `+keptLease("excluded.lease_token", "excluded.lease_end")+` ELSE excluded.lease_end END)`)
+}
+
+// keptLease is the end of a lease that a put must not shorten: marks of the same
+// claim may have extended it.
+func keptLease(token, end string) string {
+	return "CASE WHEN o.state = 'STARTED' AND o.lease_token = " + token + " THEN greatest(o.lease_end, " + end + ") ELSE " + end + " END"
 }
 
 // dueOf is what the index of what is due holds. That of a claim is the end of
@@ -343,40 +356,10 @@ func (st *statement) extend(group []*plan) {
 	}
 	st.with("extended", `(UPDATE {schema}.operation o SET lease_end = p.lease_end FROM `+
 		st.rows("p", column{"plan", "int", plans}, column{"id", "bytea", id}, column{"token", "bytea", token}, column{"lease_end", "bigint", end})+
-		allowed+` AND o.id = p.id AND o.state = 'STARTED' AND o.lease_end <> 0 AND o.lease_end < p.lease_end AND o.lease_token = p.token)`)
+		allowed+` AND o.id = p.id AND `+claimed("p.token")+` AND o.lease_end < p.lease_end)`)
 }
 
-// merge joins marks with what is there.
-func (st *statement) merge(group []*plan) {
-	var aliases, twins, handed entries
-	for n, p := range group {
-		merges := p.merges
-		for _, set := range []struct {
-			rows []idem.Row
-			to   *entries
-		}{{p.aliases, &aliases}, {p.twins, &twins}, {p.handed, &handed}} {
-			for i := range set.rows {
-				set.to.add(n, p, set.rows[i].Ref, &merges[i])
-			}
-			merges = merges[len(set.rows):]
-		}
-	}
-	into := func(name string, e *entries, columns, set string) {
-		if len(e.key) > 0 {
-			st.with(name, fmt.Sprintf(`(INSERT INTO {schema}.entry AS e (key, version, change, %s) SELECT p.key, 1, p.change, %s FROM `, columns,
-				strings.NewReplacer("members", "p.members::bytea[]", "extra", "p.extra::bigint[]", "body", "p.body", "upto", "p.upto").Replace(columns))+
-				st.rows("p", e.columns()...)+allowed+` ON CONFLICT (key) DO UPDATE SET version = e.version + 1, change = excluded.change, `+set+`)`)
-		}
-	}
-	into("alias_marked", &aliases, "body", `body = excluded.body WHERE e.version = 0`)
-	into("twin_marked", &twins, "body, members", `body = CASE WHEN e.version = 0 THEN excluded.body ELSE e.body END,
-  members = coalesce(e.members, '{}') || ARRAY (SELECT t FROM unnest(excluded.members) t WHERE e.members IS NULL OR t <> ALL (e.members))
-  WHERE e.version = 0 OR NOT excluded.members <@ e.members`)
-	// Numbers up to u are all in; those above that follow without a gap move u.
-	u := `greatest(coalesce(e.upto, 0), excluded.upto)`
-	into("delivery_marked", &handed, "upto, extra", `(upto, extra) = (
-   SELECT `+u+` + count(*) FILTER (WHERE x - n = `+u+`), coalesce(array_agg(x ORDER BY x) FILTER (WHERE x - n <> `+u+`), '{}')
-   FROM (SELECT x, row_number() OVER (ORDER BY x) AS n FROM (SELECT DISTINCT unnest(coalesce(e.extra, '{}') || excluded.extra) AS x) a WHERE x > `+u+`) b)
-  WHERE e.version = 0 OR excluded.upto > e.upto
-   OR EXISTS (SELECT FROM unnest(excluded.extra) x WHERE x > e.upto AND x <> ALL (e.extra))`)
+// claimed is whether an operation is under the claim with this token.
+func claimed(token string) string {
+	return "o.state = 'STARTED' AND o.lease_end <> 0 AND o.lease_token = " + token
 }

@@ -12,7 +12,7 @@ func BenchmarkNaive(b *testing.B) {
 	for _, callers := range []int{1, 64} {
 		b.Run(fmt.Sprintf("callers=%d", callers), func(b *testing.B) {
 			s := server(b)
-			ours := newGuarded(b, openStore(b, s.Database(b, "jit=off")))
+			ours := newGuarded(b, openStore(b, s.Database(b)))
 			theirs := newNaive(b, s.Database(b))
 			compare(b, callers, ours.fresh(newKeys("order")), theirs.fresh(newKeys("order")))
 		})
@@ -25,7 +25,7 @@ func BenchmarkDBOS(b *testing.B) {
 	for _, callers := range []int{1, 64} {
 		b.Run(fmt.Sprintf("callers=%d", callers), func(b *testing.B) {
 			s := server(b)
-			ours := newGuarded(b, openStore(b, s.Database(b, "jit=off")))
+			ours := newGuarded(b, openStore(b, s.Database(b)))
 			theirs := newDurable(b, s.Database(b))
 			compare(b, callers, ours.fresh(newKeys("order")), theirs.fresh(newKeys("order")))
 		})
@@ -37,7 +37,7 @@ func BenchmarkDBOS(b *testing.B) {
 func BenchmarkReplay(b *testing.B) {
 	const settled, asked = 100_000, 1000
 	s := server(b)
-	st := openStore(b, s.Database(b, "jit=off"))
+	st := openStore(b, s.Database(b))
 	ours, theirs := newGuarded(b, st), newNaive(b, s.Database(b))
 	k := newKeys("order")
 	names := make([]string, asked)

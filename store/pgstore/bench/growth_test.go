@@ -25,7 +25,7 @@ func BenchmarkGrowth(b *testing.B) {
 	} {
 		for _, callers := range []int{1, 64} {
 			b.Run(fmt.Sprintf("%s/callers=%d", c.name, callers), func(b *testing.B) {
-				url := server(b).Database(b, "jit=off")
+				url := server(b).Database(b)
 				s := c.open(b, url)
 				s.times(b, callers, 100)
 				vacuum(b, url)

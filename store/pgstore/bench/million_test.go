@@ -18,7 +18,7 @@ func BenchmarkMillion(b *testing.B) {
 	}
 	s := server(b)
 	ledger := func(rows int) *guarded {
-		url := s.Database(b, "jit=off")
+		url := s.Database(b)
 		st := openStore(b, url)
 		fill(b, st, rows)
 		vacuum(b, url)
