@@ -116,7 +116,12 @@ func ignoreUnfit(err error) error {
 
 // due does what is due on one server and returns how long until the next.
 func (g *Guard) due(ctx context.Context, tenant, server string) (time.Duration, error) {
-	q := Query{Order: ByDue, Tenant: tenant, Server: server, Until: 1<<63 - 1, Limit: 64}
+	now, err := g.cfg.Store.Clock(ctx)
+	if err != nil {
+		return 0, err
+	}
+	// What is due later than the next look is read then: records are large.
+	q := Query{Order: ByDue, Tenant: tenant, Server: server, Until: now.Add(recoverIdle), Limit: 64}
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	slots := make(chan struct{}, 8)
