@@ -14,7 +14,7 @@ PKG ?= ./...
 
 .PHONY: help
 help: ## Show this list
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: build
 build: ## Build bin/mcp-idem-server
@@ -42,6 +42,7 @@ lint: $(GOLANGCI) ## Check formatting, go vet and golangci-lint
 	$(GO) vet ./...
 	$(GO) vet -tags idemcrash ./...
 	$(GOLANGCI) run ./...
+	cd store/pgstore/bench && $(GO) vet ./... && $(CURDIR)/$(GOLANGCI) run ./...
 
 # Built here rather than fetched: no binary of anybody's is run, and the version
 # is the same for all.
@@ -52,6 +53,10 @@ $(GOLANGCI):
 .PHONY: bench
 bench: ## Run the benchmarks (BENCH=pattern PKG=packages)
 	$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem -count 3 -timeout 0 $(PKG)
+
+.PHONY: bench-postgres
+bench-postgres: ## Run the Postgres store beside a plain table and DBOS (BENCH=pattern)
+	cd store/pgstore/bench && $(GO) test -run '^$$' -bench '$(BENCH)' -benchtime 20x -timeout 0 .
 
 .PHONY: torture
 torture: ## Run the randomised tests and crash tests for TORTURE (10m) a package
