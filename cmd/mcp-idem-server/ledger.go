@@ -17,8 +17,18 @@ import (
 )
 
 // ledgerPlace is where the ledger is: flag, else configuration, else the
-// default.
+// default. A URL that cannot work is a mistake of usage.
 func (p *program) ledgerPlace(fromConfig config.Ledger) (config.Ledger, error) {
+	at, err := p.namedLedger(fromConfig)
+	if err == nil && at.Kind == config.LedgerPostgres {
+		if err := (pgstore.Config{URL: at.ConnectionURL()}).Check(); err != nil {
+			return at, usageError{err}
+		}
+	}
+	return at, err
+}
+
+func (p *program) namedLedger(fromConfig config.Ledger) (config.Ledger, error) {
 	switch {
 	case p.flags.ledger != "":
 		from := "--ledger"
