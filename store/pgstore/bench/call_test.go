@@ -37,8 +37,9 @@ func BenchmarkDBOS(b *testing.B) {
 func BenchmarkReplay(b *testing.B) {
 	const settled, asked = 100_000, 1000
 	s := server(b)
-	st := openStore(b, s.Database(b))
-	ours, theirs := newGuarded(b, st), newNaive(b, s.Database(b))
+	ourURL, theirURL := s.Database(b), s.Database(b)
+	st := openStore(b, ourURL)
+	ours, theirs := newGuarded(b, st), newNaive(b, theirURL)
 	k := newKeys("order")
 	names := make([]string, asked)
 	for i := range names {
@@ -48,10 +49,12 @@ func BenchmarkReplay(b *testing.B) {
 	}
 	fill(b, st, settled-asked)
 	theirs.fill(b, settled-asked)
-	any := func() string { return names[rand.IntN(asked)] }
+	run(b, ourURL, `vacuum analyze`)
+	run(b, theirURL, `vacuum analyze`, `checkpoint`)
+	one := func() string { return names[rand.IntN(asked)] }
 	ratio := compare(b, 1,
-		side{"ours", func() error { return ours.call(any(), true) }},
-		side{"read", func() error { return theirs.read(any()) }})
+		side{"ours", func() error { return ours.call(one(), true) }},
+		side{"read", func() error { return theirs.read(one()) }})
 	b.ReportMetric(1/ratio, "time/read")
 }
 

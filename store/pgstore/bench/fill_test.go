@@ -64,24 +64,17 @@ func (n *naive) fill(b *testing.B, rows int) {
 	_, err := n.pool.Exec(context.Background(), `insert into calls (key, request_hash, state, args, result)
 		select 'fill-' || i, sha256($1), 'done', $1, $2 from generate_series(1, $3) i`, callArgs, callResult, rows)
 	must(b, err)
-	n.vacuum(b)
 }
 
-func (n *naive) vacuum(b *testing.B) {
-	b.Helper()
-	_, err := n.pool.Exec(context.Background(), `vacuum analyze`)
-	must(b, err)
-}
-
-// vacuum does what autovacuum does later, and writes a checkpoint, so that a
-// measurement begins in order.
-func vacuum(b *testing.B, url string) {
+// run runs statements on a database: a vacuum that autovacuum would do later, a
+// checkpoint, so that a measurement begins in order.
+func run(b *testing.B, url string, statements ...string) {
 	b.Helper()
 	ctx := context.Background()
 	c, err := pgx.Connect(ctx, url)
 	must(b, err)
 	defer c.Close(ctx)
-	for _, sql := range []string{`vacuum analyze`, `checkpoint`} {
+	for _, sql := range statements {
 		_, err := c.Exec(ctx, sql)
 		must(b, err)
 	}

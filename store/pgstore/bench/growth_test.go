@@ -12,8 +12,9 @@ import (
 )
 
 // BenchmarkGrowth: what one call leaves on the disk, for each side: bytes of
-// tables, of indexes and of each of both, dead rows included as autovacuum left
-// them, and bytes of WAL. An iteration is a thousand calls.
+// tables and of indexes, dead rows included as autovacuum left them; what stays
+// of both after VACUUM FULL; and bytes of WAL. For ours and the naive table also
+// each relation. An iteration is a thousand calls.
 func BenchmarkGrowth(b *testing.B) {
 	for _, c := range []struct {
 		name string
@@ -27,14 +28,20 @@ func BenchmarkGrowth(b *testing.B) {
 			b.Run(fmt.Sprintf("%s/callers=%d", c.name, callers), func(b *testing.B) {
 				url := server(b).Database(b)
 				s := c.open(b, url)
-				s.times(b, callers, 100)
-				vacuum(b, url)
+				fresh := measure(b, url)
+				empty := fresh.tables + fresh.indexes
+				s.times(b, callers, 100) // connections, prepared statements
+				run(b, url, `vacuum analyze`, `checkpoint`)
 				before, calls := measure(b, url), 0
 				for b.Loop() {
 					s.times(b, callers, 1000)
 					calls += 1000
 				}
-				measure(b, url).report(b, before, calls)
+				after := measure(b, url)
+				after.report(b, before, calls, c.name != "dbos")
+				run(b, url, `vacuum full`)
+				kept := measure(b, url)
+				b.ReportMetric(float64(kept.tables+kept.indexes-empty)/float64(100+calls), "kept-B/op")
 			})
 		}
 	}
@@ -85,10 +92,11 @@ func measure(b *testing.B, url string) footprint {
 }
 
 // report divides what has grown by the number of calls.
-func (f footprint) report(b *testing.B, before footprint, calls int) {
+func (f footprint) report(b *testing.B, before footprint, calls int, each bool) {
+	b.Helper()
 	per := func(now, then int64) float64 { return float64(now-then) / float64(calls) }
 	for _, name := range slices.Sorted(maps.Keys(f.relations)) {
-		if grown := per(f.relations[name], before.relations[name]); grown >= 1 {
+		if grown := per(f.relations[name], before.relations[name]); each && grown >= 1 {
 			b.ReportMetric(grown, name+"-B/op")
 		}
 	}

@@ -21,7 +21,7 @@ func BenchmarkMillion(b *testing.B) {
 		url := s.Database(b)
 		st := openStore(b, url)
 		fill(b, st, rows)
-		vacuum(b, url)
+		run(b, url, `vacuum analyze`, `checkpoint`)
 		return newGuarded(b, st)
 	}
 	big, small := ledger(rows), ledger(10_000)
