@@ -11,6 +11,10 @@ import (
 	idem "github.com/mcp-idem/mcp-idem"
 )
 
+// EffectFunc is what a tool does in the ledger's own transaction: see
+// Store.Effect.
+type EffectFunc = func(ctx context.Context, tx pgx.Tx, d idem.Dispatch) (idem.Outcome, error)
+
 // Effect makes an effect of a tool that works in the ledger's own database: what
 // fn does in tx and the record that it was done commit together, or not at all.
 // No outcome is unknown.
@@ -23,7 +27,7 @@ import (
 // between two, is bounded by Config.StatementTimeout.
 //
 // The guard that runs the effect must work on this store.
-func (s *Store) Effect(fn func(ctx context.Context, tx pgx.Tx, d idem.Dispatch) (idem.Outcome, error)) idem.Effect {
+func (s *Store) Effect(fn EffectFunc) idem.Effect {
 	return idem.Effect{Atomic: func(ctx context.Context, d idem.Dispatch, decide idem.Decide) error {
 		deadline := time.Now().Add(s.patience)
 		for pause := firstPause; ; pause = min(2*pause, lastPause) {

@@ -57,7 +57,9 @@ func judge(err error) fate {
 	if ours(err) {
 		return refused
 	}
-	if errors.Is(err, errNoConnection) || errors.As(err, new(*pgconn.ConnectError)) || pgconn.SafeToRetry(err) {
+	// pgconn.SafeToRetry is not asked: pgx 5.12 says it also of a simple query
+	// whose answer was lost.
+	if errors.Is(err, errNoConnection) || errors.As(err, new(*pgconn.ConnectError)) {
 		return elsewhere
 	}
 	pg, ok := errors.AsType[*pgconn.PgError](err)
