@@ -137,7 +137,11 @@ func (r *ledgerReport) postgres(ctx context.Context) {
 func (p *program) printLedger(r *ledgerReport) {
 	fmt.Fprintf(p.out, "ledger %s\n  %s, %s\n", r.Place, r.Kind, r.State)
 	if r.Server != "" {
-		fmt.Fprintf(p.out, "  PostgreSQL %s, schema version %d, user %s\n", clean(r.Server), r.Schema, clean(r.User))
+		schema := "no schema"
+		if r.Schema != 0 {
+			schema = fmt.Sprintf("schema version %d", r.Schema)
+		}
+		fmt.Fprintf(p.out, "  PostgreSQL %s, %s, user %s\n", clean(r.Server), schema, clean(r.User))
 	}
 	if r.Standbys > 0 || r.Lag != "" {
 		fmt.Fprintf(p.out, "  %d standbys, %s behind at most\n", r.Standbys, cmp.Or(r.Lag, "nothing"))

@@ -60,8 +60,9 @@ func Examine(ctx context.Context, cfg Config) (Health, error) {
 
 type examination struct {
 	*place
-	conn *pgx.Conn
-	h    Health
+	conn   *pgx.Conn
+	h      Health
+	denied bool // there is a ledger, and this user may not look into it
 }
 
 func (x *examination) problem(fatal bool, remedy, format string, args ...any) {
@@ -85,10 +86,15 @@ func (x *examination) server(ctx context.Context) error {
 
 func (x *examination) schema(ctx context.Context) error {
 	v, _, err := x.version(ctx, x.conn)
-	if errors.Is(err, ErrNoSchema) {
+	switch {
+	case errors.Is(err, ErrNoSchema):
 		return nil
-	}
-	if err != nil {
+	case errors.Is(err, ErrDenied):
+		x.denied = true
+		x.problem(true, fmt.Sprintf("GRANT USAGE ON SCHEMA %[1]s TO %[2]s; GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA %[1]s TO %[2]s", x.channel, x.h.User),
+			"there is a ledger, and %s may not use it", x.h.User)
+		return nil
+	case err != nil:
 		return err
 	}
 	x.h.Schema = v
@@ -101,6 +107,9 @@ func (x *examination) schema(ctx context.Context) error {
 // privileges checks what a gateway does with the tables, or that it may make
 // them.
 func (x *examination) privileges(ctx context.Context) error {
+	if x.denied {
+		return nil
+	}
 	if x.h.Schema == 0 {
 		var may bool
 		if err := x.conn.QueryRow(ctx, `SELECT has_database_privilege(current_database(), 'CREATE')`).Scan(&may); err != nil {
