@@ -46,7 +46,9 @@ func (s *Store) Import(ctx context.Context, now idem.Instant, rows iter.Seq2[ide
 	case err != nil:
 		return 0, s.explain(err)
 	}
-	s.clock.forget()
+	if err := s.readClock(ctx); err != nil {
+		return 0, err
+	}
 	s.watchers.WakeAll()
 	return in.checked.N, nil
 }
@@ -120,7 +122,7 @@ func (in *incoming) pull() (*idem.Row, error) {
 func (in *incoming) columns(row *idem.Row) ([]any, error) {
 	if r := row.Operation; r != nil {
 		body, err := sealed(row)
-		return []any{row.Ref.ID[:], int64(row.Version), in.change[:], string(r.State), r.Scope.Tenant, r.Server(), r.Scope.Tool, r.Task,
+		return []any{row.Ref.ID[:], int64(row.Version), in.change[:], name(string(r.State)), name(r.Scope.Tenant), name(r.Server()), name(r.Scope.Tool), name(r.Task),
 			int64(r.CreatedAt), dueOf(r), r.Lease.Token[:], int64(r.Lease.End), body}, err
 	}
 	e, err := newEntry(row)

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"time"
 
 	idem "github.com/mcp-idem/mcp-idem"
 	"github.com/mcp-idem/mcp-idem/internal/codec"
@@ -43,16 +44,16 @@ func newListing(q *idem.Query) (*listing, error) {
 	switch q.Order {
 	case idem.ByID:
 		l.from = `SELECT 0::bigint AS at, ` + columns + `id > $2 AND ($3 = '' OR tenant = $3) ORDER BY id LIMIT $1`
-		l.args = []any{id, q.Tenant}
+		l.args = []any{id, name(q.Tenant)}
 	case idem.ByState:
 		l.from = `SELECT 0::bigint AS at, ` + columns + `state = $4 AND id > $2 AND ($3 = '' OR tenant = $3) ORDER BY id LIMIT $1`
-		l.args = []any{id, q.Tenant, string(q.State)}
+		l.args = []any{id, name(q.Tenant), name(string(q.State))}
 		if q.State != idem.StateCommitted { // so that a generic plan can use the index that leaves those out
 			l.from = `SELECT 0::bigint AS at, ` + columns + `state = $4 AND state <> 'COMMITTED' AND id > $2 AND ($3 = '' OR tenant = $3) ORDER BY id LIMIT $1`
 		}
 	case idem.ByTask:
 		l.from = `SELECT created AS at, ` + columns + `tenant = $2 AND task = $3 AND task <> '' AND (created, id) > ($4, $5) ORDER BY created, id LIMIT $1`
-		l.args = []any{q.Tenant, q.Task, at, id}
+		l.args = []any{name(q.Tenant), name(q.Task), at, id}
 	case idem.ByDue:
 		const mine = `tenant = $2 AND server = $3 AND `
 		l.from = `SELECT * FROM (
@@ -60,7 +61,7 @@ func newListing(q *idem.Query) (*listing, error) {
   UNION ALL
   (SELECT lease_end, ` + columns + mine + `state = 'STARTED' AND lease_end <> 0 AND lease_end <= $6 AND (lease_end, id) > ($4, $5) ORDER BY lease_end, id LIMIT $1)
  ) u ORDER BY at, id LIMIT $1`
-		l.args = []any{q.Tenant, q.Server, at, id, int64(q.Until)}
+		l.args = []any{name(q.Tenant), name(q.Server), at, id, int64(q.Until)}
 	default:
 		return nil, fmt.Errorf("list: unknown order %d", q.Order)
 	}
@@ -120,11 +121,11 @@ func (s *Store) List(ctx context.Context, q idem.Query) (idem.Page, error) {
 	if err != nil {
 		return idem.Page{}, err
 	}
-	page.Now = s.clock.forward(page.Now)
 	return page, nil
 }
 
 func (s *Store) page(ctx context.Context, l *listing) (page idem.Page, err error) {
+	sent := time.Now()
 	rows, err := s.pool.Query(ctx, s.sql(l.text()), l.args...)
 	if err != nil {
 		return page, err
@@ -151,5 +152,9 @@ func (s *Store) page(ctx context.Context, l *listing) (page idem.Page, err error
 		page.Records = append(page.Records, row.Operation)
 		last = l.next(*at, id)
 	}
-	return page, rows.Err()
+	if err := rows.Err(); err != nil {
+		return page, err
+	}
+	page.Now = s.clock.ledger(page.Now, sent)
+	return page, nil
 }

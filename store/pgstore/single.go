@@ -48,7 +48,7 @@ func single(p *plan) (text string, args []any, ok bool) {
 // chain is the order in which the rows of a plan are put, if it is one of those
 // that single knows.
 func chain(p *plan) (order []int, ok bool) {
-	if len(p.drops) > 0 || len(p.needs) != len(p.puts) {
+	if len(p.drops) > 0 || len(p.needs) != len(p.puts) || len(p.merges)+len(p.leases) > 4 { // each shape is a prepared statement
 		return nil, false
 	}
 	var inserts []int
@@ -115,11 +115,11 @@ func (c *chained) put(n int) (columns, params []string) {
 	add("body", "bytea", e.body)
 	switch r := row.Operation; {
 	case r != nil:
-		add("state", "text", string(r.State))
-		add("tenant", "text", r.Scope.Tenant)
-		add("server", "text", r.Server())
-		add("tool", "text", r.Scope.Tool)
-		add("task", "text", r.Task)
+		add("state", "text", name(string(r.State)))
+		add("tenant", "text", name(r.Scope.Tenant))
+		add("server", "text", name(r.Server()))
+		add("tool", "text", name(r.Scope.Tool))
+		add("task", "text", name(r.Task))
 		add("created", "bigint", int64(r.CreatedAt))
 		add("due", "bigint", dueOf(r))
 		add("lease_token", "bytea", r.Lease.Token[:])

@@ -186,8 +186,8 @@ func (st *statement) putOperations(group []*plan) {
 				continue
 			}
 			plans, change, id = append(plans, int32(n)), append(change, p.id[:]), append(id, p.puts[i].Ref.ID[:])
-			state, tenant, server = append(state, string(r.State)), append(tenant, r.Scope.Tenant), append(server, r.Server())
-			tool, taskName = append(tool, r.Scope.Tool), append(taskName, r.Task)
+			state, tenant, server = append(state, name(string(r.State))), append(tenant, name(r.Scope.Tenant)), append(server, name(r.Server()))
+			tool, taskName = append(tool, name(r.Scope.Tool)), append(taskName, name(r.Task))
 			created, leaseEnd = append(created, int64(r.CreatedAt)), append(leaseEnd, int64(r.Lease.End))
 			token, body = append(token, r.Lease.Token[:]), append(body, p.bodies[i].body)
 			due = append(due, dueOf(r))

@@ -39,11 +39,11 @@ func (r *scanned) agree() error {
 		name  string
 		agree bool
 	}{
-		{"state", r.state == string(rec.State)},
-		{"tenant", r.tenant == rec.Scope.Tenant},
-		{"server", r.server == rec.Server()},
-		{"tool", r.tool == rec.Scope.Tool},
-		{"task", r.task == rec.Task},
+		{"state", r.state == name(string(rec.State))},
+		{"tenant", r.tenant == name(rec.Scope.Tenant)},
+		{"server", r.server == name(rec.Server())},
+		{"tool", r.tool == name(rec.Scope.Tool)},
+		{"task", r.task == name(rec.Task)},
 		{"created", r.created == int64(rec.CreatedAt)},
 		{"due", (due == nil) == (r.due == nil) && (due == nil || *due == *r.due)},
 		{"lease_token", bytes.Equal(r.token, rec.Lease.Token[:])},

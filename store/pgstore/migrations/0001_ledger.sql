@@ -3,17 +3,19 @@
 -- Instants are nanoseconds since 1970 on the ledger's clock. version counts the
 -- commits of a row; 0 stands for a row that does not exist and is only there to
 -- be locked. change is the id of the Change that wrote the row last: it tells,
--- after a connection was lost in a commit, whether the commit was applied.
+-- after a connection was lost in a commit, whether the commit was applied. Texts
+-- are escaped and shortened where they are not plain (names.go), and compared byte
+-- by byte: an update of the machine's locales must not spoil an index.
 
 CREATE TABLE {schema}.operation (
   id          bytea  NOT NULL,
   version     bigint NOT NULL,
   change      bytea  NOT NULL,
-  state       text   NOT NULL, -- '' with version 0
-  tenant      text   NOT NULL,
-  server      text   NOT NULL,
-  tool        text   NOT NULL,
-  task        text   NOT NULL, -- '': none
+  state       text   COLLATE "C" NOT NULL, -- '' with version 0
+  tenant      text   COLLATE "C" NOT NULL,
+  server      text   COLLATE "C" NOT NULL,
+  tool        text   COLLATE "C" NOT NULL,
+  task        text   COLLATE "C" NOT NULL, -- '': none
   created     bigint NOT NULL,
   due         bigint,          -- STARTED: null, see lease_end
   lease_token bytea  NOT NULL,
