@@ -22,6 +22,19 @@ func mustOpen(t testing.TB, cfg Config) *Store {
 	return s
 }
 
+// dialer opens clients of a ledger's holder.
+func dialer(path string) func(t testing.TB) idem.Store {
+	return func(t testing.TB) idem.Store {
+		t.Helper()
+		c, err := Dial(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = c.Close() })
+		return c
+	}
+}
+
 func tempPath(t testing.TB) string { return filepath.Join(t.TempDir(), "ledger.db") }
 
 // testClock is a wall clock that tests move.
@@ -48,7 +61,7 @@ func TestConformance(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	open := func(t testing.TB, cfg Config) storetest.Subject {
 		cur := mustOpen(t, cfg)
-		return storetest.Subject{Store: cur, Reopen: func(t testing.TB) idem.Store {
+		reopen := func(t testing.TB) idem.Store {
 			t.Helper()
 			if err := cur.Close(); err != nil {
 				t.Fatal(err)
@@ -58,12 +71,13 @@ func TestConformance(t *testing.T) {
 			}
 			cur = mustOpen(t, cfg)
 			return cur
-		}}
+		}
+		return storetest.Subject{Store: cur, Reopen: reopen, Another: dialer(cfg.Path)}
 	}
 	t.Run("holder", func(t *testing.T) {
 		storetest.Run(t, func(t testing.TB) storetest.Subject {
 			return open(t, Config{Path: tempPath(t)})
-		}, storetest.Features{Durable: true, Moves: true})
+		}, storetest.Features{Durable: true, Moves: true, Several: true})
 	})
 	t.Run("holder, injected clock", func(t *testing.T) {
 		storetest.Run(t, func(t testing.TB) storetest.Subject {
@@ -77,13 +91,9 @@ func TestConformance(t *testing.T) {
 		storetest.Run(t, func(t testing.TB) storetest.Subject {
 			path := tempPath(t)
 			mustOpen(t, Config{Path: path})
-			c, err := Dial(path)
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { _ = c.Close() })
-			return storetest.Subject{Store: c}
-		}, storetest.Features{})
+			dial := dialer(path)
+			return storetest.Subject{Store: dial(t), Another: dial}
+		}, storetest.Features{Several: true})
 	})
 	t.Run("shared", func(t *testing.T) {
 		storetest.Run(t, func(t testing.TB) storetest.Subject {
@@ -97,14 +107,15 @@ func TestConformance(t *testing.T) {
 				return s
 			}
 			first, second := join(t), join(t)
-			return storetest.Subject{Store: second, Reopen: func(t testing.TB) idem.Store {
+			reopen := func(t testing.TB) idem.Store {
 				// The holder ends, the other takes over and a new one joins.
 				if err := first.Close(); err != nil {
 					t.Fatal(err)
 				}
 				first, second = second, join(t)
 				return second
-			}}
-		}, storetest.Features{Durable: true})
+			}
+			return storetest.Subject{Store: second, Reopen: reopen, Another: func(t testing.TB) idem.Store { return join(t) }}
+		}, storetest.Features{Durable: true, Several: true})
 	})
 }

@@ -30,15 +30,17 @@ func subjects(database func(params ...string) string) storetest.Factory {
 	return func(t testing.TB) storetest.Subject {
 		url := database(fmt.Sprintf("schema=ledger_%d", n.Add(1)))
 		st := mustOpen(t, pgstore.Config{URL: url})
-		return storetest.Subject{Store: st, Reopen: func(t testing.TB) idem.Store {
+		open := func(t testing.TB) idem.Store { return mustOpen(t, pgstore.Config{URL: url}) }
+		reopen := func(t testing.TB) idem.Store {
 			_ = st.Close()
 			st = mustOpen(t, pgstore.Config{URL: url})
 			return st
-		}}
+		}
+		return storetest.Subject{Store: st, Reopen: reopen, Another: open}
 	}
 }
 
 func TestStore(t *testing.T) {
 	s := pgtest.Shared(t)
-	storetest.Run(t, subjects(func(params ...string) string { return s.URL("postgres", params...) }), storetest.Features{Durable: true, Moves: true})
+	storetest.Run(t, subjects(func(params ...string) string { return s.URL("postgres", params...) }), storetest.Features{Durable: true, Moves: true, Several: true})
 }

@@ -26,6 +26,9 @@ type Subject struct {
 	Advance func(d time.Duration)
 	// Reopen closes the store and opens what it kept, with Features.Durable.
 	Reopen func(t testing.TB) idem.Store
+	// Another opens one more handle on the same ledger, as another process has
+	// it, with Features.Several.
+	Another func(t testing.TB) idem.Store
 }
 
 // Factory makes an empty store.
@@ -36,6 +39,7 @@ type Features struct {
 	Durable bool // rows survive Reopen
 	Clock   bool // Advance works, and time passes in no other way
 	Moves   bool // the store is a Mover
+	Several bool // Another works: a ledger has several handles
 }
 
 // Mover is a store whose rows can be moved to another one, as the commands export
@@ -64,12 +68,17 @@ func Run(t *testing.T, f Factory, have Features) {
 		{"Load", s.load},
 		{"Commit", s.commit},
 		{"Needs", s.needs},
+		{"Repeat", s.repeat},
+		{"Texts", s.texts},
 		{"Lease", s.lease},
 		{"Marks", s.marks},
 		{"List", s.list},
 		{"Watch", s.watch},
 		{"Clock", s.clock},
 		{"Concurrency", s.concurrency},
+		{"Skew", s.skew},
+		{"Random", s.random},
+		{"Handles", s.severals},
 		{"Reopen", s.reopen},
 		{"Move", s.move},
 		{"Close", s.close},
