@@ -176,7 +176,7 @@ func (w *asker) retry(ctx context.Context, v verdict, now Instant) (Answer, bool
 func (w *asker) underWay(ctx context.Context, v verdict, now Instant) (Answer, bool) {
 	r := v.record
 	if f := w.g.flight(v.op, r.Last); f != nil {
-		if a, ok := f.unrecorded(); ok {
+		if a, ok := f.unrecorded(false); ok {
 			return a, true
 		}
 	} else if owner := r.Lease.Owner; r.Lease.End <= now || w.g.cfg.Processes.Dead(owner) {
@@ -190,7 +190,7 @@ func (w *asker) underWay(ctx context.Context, v verdict, now Instant) (Answer, b
 			return w.gone(ctx, v), true
 		}
 		if f := w.g.flight(v.op, r.Last); f != nil {
-			if a, ok := f.unrecorded(); ok {
+			if a, ok := f.unrecorded(true); ok {
 				return a, true
 			}
 		}

@@ -18,6 +18,7 @@ import (
 // It was rolled back, so it was not applied: ClassNotSent, ClassThrottled and
 // ClassAmbiguous are worth another attempt, the others final. Without a class an
 // error is ClassRejected, or ClassNotSent if the attempt's context had ended.
+// Beside an error only Class, Text and RetryAfter count.
 type Decide func(o Outcome, err error) (Change, error)
 
 // errNoSuccess rolls a transaction back whose outcome says that it failed.
@@ -95,17 +96,18 @@ func (f *flight) try(e Effect, rec *Record) (out Outcome, next *Record, err erro
 
 // judge gives the outcome of the tool's function its class.
 func (f *flight) judge(o Outcome, err error) Outcome {
-	switch {
-	case err == nil:
+	if err == nil {
 		o.Class = cmp.Or(o.Class, ClassSuccess)
 		return o
+	}
+	o = Outcome{Class: o.Class, Text: cmp.Or(o.Text, err.Error()), RetryAfter: o.RetryAfter}
+	switch {
 	case o.Class != "" && o.Class != ClassSuccess:
 	case f.ctx.Err() != nil:
 		o.Class = ClassNotSent
 	default:
 		o.Class = ClassRejected
 	}
-	o.Text = cmp.Or(o.Text, err.Error())
 	return o
 }
 

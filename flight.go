@@ -338,11 +338,12 @@ func (g *Guard) superseded(ctx context.Context, r *Record) bool {
 }
 
 // unrecorded is the answer while the effect's outcome waits to be written down.
-func (f *flight) unrecorded() (Answer, bool) {
+// An atomic one is worth the wait, until that is over.
+func (f *flight) unrecorded(over bool) (Answer, bool) {
 	f.mu.Lock()
 	lost := f.lost
 	f.mu.Unlock()
-	if !lost {
+	if !lost || (f.atomic && !over) {
 		return Answer{}, false
 	}
 	return f.answer()
@@ -379,7 +380,7 @@ func (w *asker) await(ctx context.Context, f *flight, v verdict) (Answer, bool) 
 	began := time.Now()
 	select {
 	case <-f.done:
-		if a, ok := f.unrecorded(); ok {
+		if a, ok := f.unrecorded(false); ok {
 			return a, true
 		}
 		if f.outcome.Class == ClassInterim {

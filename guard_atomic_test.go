@@ -189,7 +189,7 @@ func TestAtomicFailures(t *testing.T) {
 			return idem.Outcome{}, refusal
 		}, idem.StateFailedFinal, 1, idem.ClassRejected, idem.ProofAnswer},
 		{"an error beats success", func(context.Context, idem.Dispatch) (idem.Outcome, error) {
-			return idem.Outcome{Class: idem.ClassSuccess}, refusal
+			return idem.Outcome{Class: idem.ClassSuccess, Result: []byte(`"booked"`), Kind: idem.ResultValue}, refusal
 		}, idem.StateFailedFinal, 1, idem.ClassRejected, idem.ProofAnswer},
 		{"the tool's own answer", func(context.Context, idem.Dispatch) (idem.Outcome, error) {
 			return idem.Outcome{Class: idem.ClassReported, Result: []byte("isError"), Kind: idem.ResultValue}, nil
@@ -216,8 +216,8 @@ func TestAtomicFailures(t *testing.T) {
 			if tt.want == idem.StateFailedFinal && (r.Absence != idem.AbsenceProven || a.NotRecorded) {
 				t.Errorf("absence %s, not recorded %v", r.Absence, a.NotRecorded)
 			}
-			if a.Err == nil && a.Result == nil {
-				t.Error("no answer")
+			if want := map[idem.Class]string{idem.ClassSuccess: `"booked"`, idem.ClassReported: "isError"}[tt.class]; string(a.Result) != want || (a.Err == nil) != (want != "") {
+				t.Errorf("answer %s, %v", a.Result, a.Err)
 			}
 		})
 	}

@@ -163,8 +163,18 @@ func TestAtomicLedgerFails(t *testing.T) {
 		h.booked(idem.StateCommitted, 1)
 		h.wantDispatches(1)
 	})
+	timed(t, "it takes no commit for a moment", func(t *testing.T, h *house) {
+		g := h.guard()
+		p := h.last
+		wantResult(t, do(g, step("s1"), h.atomically(firstly(func(ctx context.Context, d idem.Dispatch) (idem.Outcome, error) {
+			p.fail(errDisk)
+			time.AfterFunc(time.Second, func() { p.fail(nil) })
+			return books(ctx, d)
+		}))), `"booked"`, false)
+		h.booked(idem.StateCommitted, 2)
+	})
 	timed(t, "it takes no commit for a while", func(t *testing.T, h *house) {
-		h.rules.Wait = 5 * time.Second
+		h.rules.Wait = 8 * time.Second
 		g := h.guard()
 		p := h.last
 		e := h.atomically(firstly(func(ctx context.Context, d idem.Dispatch) (idem.Outcome, error) {

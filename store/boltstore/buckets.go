@@ -31,6 +31,15 @@ var (
 	metaImport = []byte("import") // there while an import is under way
 )
 
+// reserved are the names of the ledger's own buckets.
+var reserved = func() map[string]bool {
+	m := map[string]bool{string(metaBucket): true}
+	for _, name := range bucketNames() {
+		m[string(name)] = true
+	}
+	return m
+}()
+
 // format is of the file as a whole; rows carry one of their own.
 const format = 1
 

@@ -51,6 +51,9 @@ func (s *Store) Commit(ctx context.Context, c idem.Change) (idem.Stamp, error) {
 	if p.Heartbeat() {
 		return s.heartbeat(p)
 	}
+	if err := s.outside(ctx); err != nil {
+		return idem.Stamp{}, err
+	}
 	r := &request{prepared: p}
 	q := &s.queue
 	q.mu.Lock()

@@ -2,6 +2,7 @@ package boltstore
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -81,7 +82,8 @@ type walker struct {
 	bufs  [][]byte // one per depth: bounds of a child are keys of its parent
 
 	// item is called for each key and value outside of the root bucket, with the
-	// bucket's name. The bytes are valid during the call.
+	// name of the bucket in it that holds them. The bytes are valid during the
+	// call.
 	item func(bucket string, key, value []byte) error
 }
 
@@ -237,10 +239,10 @@ func (w *walker) leaf(b []byte, id uint64, bucket string, low, high []byte, dept
 		prev = key
 		switch {
 		case order.Uint32(e)&flagBucket != 0:
-			if bucket != "" {
+			if reserved[bucket] {
 				return fmt.Errorf("page %d: a bucket inside of bucket %q", id, bucket)
 			}
-			err = w.bucket(value, id, string(key), depth)
+			err = w.bucket(value, id, cmp.Or(bucket, string(key)), depth)
 		case bucket == "":
 			return fmt.Errorf("page %d: a value outside of any bucket", id)
 		case w.item != nil:

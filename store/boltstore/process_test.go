@@ -32,6 +32,10 @@ func TestMain(m *testing.M) {
 		childHold(Config{Path: os.Getenv(childPath), NoSocket: true})
 	case "commit":
 		childCommit()
+	case "sell one":
+		childSell(0, 1, 1)
+	case "sell many":
+		childSell(0, 40, 4)
 	}
 }
 
