@@ -27,15 +27,43 @@ type clock struct {
 	now func() time.Time
 
 	mu      sync.Mutex
+	ahead   time.Duration // of the table clock, as it was read last
+	high    idem.Instant
 	reading idem.Instant
 	at      time.Time // when it arrived; zero: never
 	last    idem.Instant
 }
 
-// observe takes in a reading that was asked for at sent and has just arrived.
-func (c *clock) observe(reading idem.Instant, sent time.Time) {
+// row takes in what the table clock holds. It is read on every new connection,
+// so also after another server has taken over.
+func (c *clock) row(ahead time.Duration, high idem.Instant) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if ahead != c.ahead {
+		c.at = time.Time{} // an import has set the clock
+	}
+	c.ahead, c.high = ahead, max(c.high, high)
+}
+
+// server takes in the server's own time, asked for at sent, and returns the
+// ledger's.
+func (c *clock) server(t time.Time, sent time.Time) idem.Instant {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	reading := max(idem.InstantOf(t).Add(c.ahead), c.high)
+	c.observe(reading, sent)
+	return c.pass(reading)
+}
+
+// ledger takes in the ledger's time, asked for at sent, and returns it.
+func (c *clock) ledger(reading idem.Instant, sent time.Time) idem.Instant {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.observe(reading, sent)
+	return c.pass(reading)
+}
+
+func (c *clock) observe(reading idem.Instant, sent time.Time) {
 	t := c.now()
 	est := c.estimate(t)
 	// An older reading may have arrived faster and be the better one. It cannot be
@@ -61,22 +89,8 @@ func (c *clock) tell() (idem.Instant, bool) {
 	return c.pass(c.estimate(t)), true
 }
 
-// forget makes the next one who asks for the time ask the server.
-func (c *clock) forget() {
-	c.mu.Lock()
-	c.at = time.Time{}
-	c.mu.Unlock()
-}
-
 // pass makes a reading one that does not go back.
 func (c *clock) pass(t idem.Instant) idem.Instant {
 	c.last = max(c.last, t)
 	return c.last
-}
-
-// forward is pass for a reading that comes from the server.
-func (c *clock) forward(t idem.Instant) idem.Instant {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.pass(t)
 }

@@ -139,8 +139,7 @@ func (s *Store) sendSingle(ctx context.Context, on querier, p *plan) (now idem.I
 	case err != nil:
 		return 0, err
 	}
-	s.clock.observe(now, sent)
-	return s.clock.forward(now), nil
+	return s.clock.ledger(now, sent), nil
 }
 
 // send carries a group out in one round trip.
@@ -180,8 +179,7 @@ func (s *Store) send(ctx context.Context, on querier, group []*plan) ([]verdict,
 	if err := rows.Err(); err != nil {
 		return nil, err
 	}
-	s.clock.observe(now, sent)
-	now = s.clock.forward(now)
+	now = s.clock.ledger(now, sent)
 	for i := range verdicts {
 		verdicts[i].stamp.Time = now
 	}

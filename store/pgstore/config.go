@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"regexp"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -52,6 +53,7 @@ type place struct {
 	existing bool   // no ledger is made
 	patience time.Duration
 	timeout  time.Duration
+	texts    sync.Map // of statements, with the schema's name
 }
 
 var plainName = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,62}$`)
@@ -152,8 +154,15 @@ func describe(u *url.URL) string {
 	return c.String()
 }
 
-// sql puts the schema's name into a statement.
-func (p *place) sql(text string) string { return strings.ReplaceAll(text, "{schema}", p.schema) }
+// sql puts the schema's name into a statement. There are only so many texts.
+func (p *place) sql(text string) string {
+	if t, ok := p.texts.Load(text); ok {
+		return t.(string)
+	}
+	t := strings.ReplaceAll(text, "{schema}", p.schema)
+	p.texts.Store(text, t)
+	return t
+}
 
 // bound is ctx with the time that one statement may take.
 func (p *place) bound(ctx context.Context) (context.Context, context.CancelFunc) {

@@ -24,10 +24,12 @@ const (
 // once, alone; those that come while all lanes are under way share the next one.
 type lanes struct {
 	mu      sync.Mutex
-	active  int
+	work    sync.Cond // something waits, or the lanes are closed
+	count   int       // goroutines, one a lane
+	idle    int       // of them
 	waiting []*request
 	closed  bool
-	idle    sync.WaitGroup
+	ended   sync.WaitGroup
 }
 
 // request is one Change on its way.
@@ -45,10 +47,12 @@ func (l *lanes) commit(ctx context.Context, s *Store, p *plan) (idem.Stamp, erro
 		return idem.Stamp{}, idem.ErrClosed
 	}
 	l.waiting = append(l.waiting, r)
-	if l.active < laneCount {
-		l.active++
-		l.idle.Add(1)
+	if l.idle == 0 && l.count < laneCount {
+		l.count++
+		l.ended.Add(1)
 		go l.drive(s)
+	} else {
+		l.work.Signal()
 	}
 	l.mu.Unlock()
 	select {
@@ -69,9 +73,9 @@ func (l *lanes) commit(ctx context.Context, s *Store, p *plan) (idem.Stamp, erro
 	}
 }
 
-// drive sends groups until nothing waits.
+// drive sends groups until the lanes are closed.
 func (l *lanes) drive(s *Store) {
-	defer l.idle.Done()
+	defer l.ended.Done()
 	for {
 		group := l.take()
 		if group == nil {
@@ -93,13 +97,17 @@ func (l *lanes) drive(s *Store) {
 	}
 }
 
-// take gives a lane its next group: those that waited longest, no two of which
-// touch the same row. nil: nothing waits, and the lane is closed.
+// take waits for a lane's next group: those that waited longest, no two of which
+// touch the same row. nil: the lanes are closed.
 func (l *lanes) take() []*request {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(l.waiting) == 0 {
-		l.active--
+	for len(l.waiting) == 0 && !l.closed {
+		l.idle++
+		l.work.Wait()
+		l.idle--
+	}
+	if l.closed {
 		return nil
 	}
 	var group, rest []*request
@@ -143,6 +151,7 @@ func (l *lanes) close() {
 		r.done <- verdict{err: idem.ErrClosed}
 	}
 	l.waiting = nil
+	l.work.Broadcast()
 	l.mu.Unlock()
-	l.idle.Wait()
+	l.ended.Wait()
 }

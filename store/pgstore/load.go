@@ -2,6 +2,8 @@ package pgstore
 
 import (
 	"context"
+	"errors"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -10,34 +12,97 @@ import (
 	"github.com/mcp-idem/mcp-idem/internal/codec"
 )
 
-// A snapshot is one statement, which sees one state of the database. All give the
-// clock also where there are no rows.
+// A snapshot is one statement, which sees one state of the database. Both give
+// the clock also where there are no rows.
 const (
-	loadOne = `SELECT c.now, 0, o.id, o.version, o.lease_end, o.body, NULL::bytea[], NULL::bigint, NULL::bigint[]
-FROM (SELECT ` + moment + ` AS now) c
-LEFT JOIN {schema}.operation o ON o.id = $1 AND o.version > 0`
+	loadOne = `SELECT clock_timestamp(), o.version, o.lease_end, o.body
+FROM (SELECT 1) one LEFT JOIN {schema}.operation o ON o.id = $1 AND o.version > 0`
 
-	loadOperations = `SELECT c.now, 0, o.id, o.version, o.lease_end, o.body, NULL::bytea[], NULL::bigint, NULL::bigint[]
-FROM (SELECT ` + moment + ` AS now) c
-LEFT JOIN {schema}.operation o ON o.id = ANY ($1) AND o.version > 0`
-
-	loadBoth = `SELECT c.now, r.source, r.id, r.version, r.lease_end, r.body, r.members, r.upto, r.extra
-FROM (SELECT ` + moment + ` AS now) c LEFT JOIN (
-  SELECT 0 AS source, id, version, lease_end, body, NULL::bytea[] AS members, NULL::bigint AS upto, NULL::bigint[] AS extra
+	loadMany = `SELECT clock_timestamp(), r.* FROM (SELECT 1) one LEFT JOIN (
+  SELECT 0 AS source, id, version, lease_end, body, NULL::bytea[] AS members, 0::bigint AS upto, NULL::bigint[] AS extra
   FROM {schema}.operation WHERE id = ANY ($1) AND version > 0
   UNION ALL
-  SELECT 1, key, version, 0, body, members, upto, extra
+  SELECT 1, key, version, 0, body, members, coalesce(upto, 0), extra
   FROM {schema}.entry WHERE key = ANY ($2) AND version > 0
 ) r ON true`
 )
 
-// Load implements idem.Store.
-func (s *Store) Load(ctx context.Context, refs ...idem.Ref) (idem.Snapshot, error) {
-	if err := s.ready(ctx); err != nil {
+// load reads rows for one caller.
+func (s *Store) load(ctx context.Context, refs []idem.Ref) (idem.Snapshot, error) {
+	if len(refs) == 1 && refs[0].Kind == idem.KindOperation {
+		return s.loadOperation(ctx, refs[0])
+	}
+	raw, err := s.loadRaw(ctx, refs)
+	if err != nil {
 		return idem.Snapshot{}, err
 	}
-	ops := make([][]byte, 0, len(refs))
-	var entries [][]byte
+	snap, err := raw.snapshot(refs)
+	return snap, s.explain(err)
+}
+
+func (s *Store) loadOperation(ctx context.Context, ref idem.Ref) (idem.Snapshot, error) {
+	var snap idem.Snapshot
+	err := s.read(ctx, func(ctx context.Context) error {
+		var now time.Time
+		var version, leaseEnd *int64
+		var body []byte
+		sent := time.Now()
+		err := s.pool.QueryRow(ctx, s.sql(loadOne), ref.ID[:]).Scan(&now, &version, &leaseEnd, &body)
+		if err != nil {
+			return err
+		}
+		snap = idem.Snapshot{Now: s.clock.server(now, sent)}
+		if version == nil {
+			return nil
+		}
+		row, err := opener(codec.Open).operation(ref.ID[:], idem.Version(*version), idem.Instant(*leaseEnd), body)
+		snap.Rows = []idem.Row{row}
+		return err
+	})
+	if err != nil {
+		return idem.Snapshot{}, err
+	}
+	return snap, nil
+}
+
+// rawRow is a row as it was read.
+type rawRow struct {
+	ref      idem.Ref
+	version  idem.Version
+	leaseEnd idem.Instant
+	entry
+}
+
+type rawRows struct {
+	now  idem.Instant
+	rows map[idem.Ref]rawRow
+}
+
+// snapshot decodes the rows of these refs.
+func (raw *rawRows) snapshot(refs []idem.Ref) (idem.Snapshot, error) {
+	snap := idem.Snapshot{Now: raw.now, Rows: make([]idem.Row, 0, len(refs))}
+	for i, ref := range refs {
+		r, ok := raw.rows[ref]
+		if !ok || slices.Contains(refs[:i], ref) {
+			continue
+		}
+		var row idem.Row
+		var err error
+		if ref.Kind == idem.KindOperation {
+			row, err = opener(codec.Open).operation(ref.ID[:], r.version, r.leaseEnd, r.body)
+		} else {
+			row, err = opener(codec.Open).entry(ref, r.version, &r.entry)
+		}
+		if err != nil {
+			return idem.Snapshot{}, err
+		}
+		snap.Rows = append(snap.Rows, row)
+	}
+	return snap, nil
+}
+
+func (s *Store) loadRaw(ctx context.Context, refs []idem.Ref) (raw *rawRows, err error) {
+	ops, entries := [][]byte{}, [][]byte{}
 	for i := range refs {
 		if refs[i].Kind == idem.KindOperation {
 			ops = append(ops, refs[i].ID[:])
@@ -45,71 +110,46 @@ func (s *Store) Load(ctx context.Context, refs ...idem.Ref) (idem.Snapshot, erro
 			entries = append(entries, key(refs[i]))
 		}
 	}
-	text, args := loadOperations, []any{ops}
-	switch {
-	case len(entries) > 0:
-		text, args = loadBoth, []any{ops, entries}
-	case len(ops) == 1:
-		text, args = loadOne, []any{ops[0]}
-	}
-	var snap idem.Snapshot
-	err := s.read(ctx, func(ctx context.Context) error {
+	err = s.read(ctx, func(ctx context.Context) error {
 		sent := time.Now()
-		rows, err := s.pool.Query(ctx, s.sql(text), args...)
+		rows, err := s.pool.Query(ctx, s.sql(loadMany), ops, entries)
 		if err != nil {
 			return err
 		}
-		snap = idem.Snapshot{Rows: make([]idem.Row, 0, len(refs))}
-		if err := collect(rows, &snap); err != nil {
-			return err
+		raw = &rawRows{rows: make(map[idem.Ref]rawRow, len(refs))}
+		now, err := raw.collect(rows)
+		if err == nil {
+			raw.now = s.clock.server(now, sent)
 		}
-		s.clock.observe(snap.Now, sent)
-		return nil
+		return err
 	})
-	if err != nil {
-		return idem.Snapshot{}, err
-	}
-	snap.Now = s.clock.forward(snap.Now)
-	return snap, nil
+	return raw, err
 }
 
-func collect(rows pgx.Rows, snap *idem.Snapshot) error {
+func (raw *rawRows) collect(rows pgx.Rows) (now time.Time, err error) {
 	defer rows.Close()
 	for rows.Next() {
-		var (
-			source   *int
-			id       []byte
-			version  *int64
-			leaseEnd *int64
-			e        entry
-			upto     *int64
-		)
-		if err := rows.Scan(&snap.Now, &source, &id, &version, &leaseEnd, &e.body, &e.members, &upto, &e.extra); err != nil {
-			return err
+		var source *int
+		var version, leaseEnd, upto *int64
+		var id []byte
+		var r rawRow
+		if err := rows.Scan(&now, &source, &id, &version, &leaseEnd, &r.body, &r.members, &upto, &r.extra); err != nil {
+			return now, err
 		}
-		if version == nil { // there are no rows
+		if source == nil { // there are no rows
 			continue
 		}
-		row, err := decode(*source, id, idem.Version(*version), idem.Instant(*leaseEnd), &e, upto)
-		if err != nil {
-			return err
+		r.version, r.leaseEnd, r.upto = idem.Version(*version), idem.Instant(*leaseEnd), *upto
+		if r.ref, err = sourceRef(*source, id); err != nil {
+			return now, err
 		}
-		snap.Rows = append(snap.Rows, row)
+		raw.rows[r.ref] = r
 	}
-	return rows.Err()
-}
-
-// decode makes a row of what was read from one of the tables.
-func decode(source int, id []byte, version idem.Version, leaseEnd idem.Instant, e *entry, upto *int64) (idem.Row, error) {
-	if source == 0 {
-		return opener(codec.Open).operation(id, version, leaseEnd, e.body)
+	if err := rows.Err(); err != nil {
+		return now, err
 	}
-	ref, err := refOf(id)
-	if err != nil {
-		return idem.Row{}, err
+	if now.IsZero() {
+		return now, errors.New("the server told no time")
 	}
-	if upto != nil {
-		e.upto = *upto
-	}
-	return opener(codec.Open).entry(ref, version, e)
+	return now, nil
 }

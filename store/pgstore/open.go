@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	idem "github.com/mcp-idem/mcp-idem"
 	"github.com/mcp-idem/mcp-idem/store/internal/core"
 )
 
@@ -31,13 +32,19 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	if s.ledger, err = p.establish(ctx, todo); err != nil {
 		return nil, err
 	}
+	s.lanes.work.L = &s.lanes.mu
 	// A database that was dropped and made anew, or a failover to a server of
 	// another cluster, must not pass for this ledger.
 	p.conf.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
-		v, id, err := p.version(ctx, conn)
+		var v int
+		var id [16]byte
+		var ahead time.Duration
+		var high idem.Instant
+		err := conn.QueryRow(ctx, p.sql(`SELECT l.version, l.id, c.ahead, c.high FROM {schema}.ledger l, {schema}.clock c`)).Scan(&v, &id, &ahead, &high)
 		if err != nil {
-			return err
+			return p.explain(err)
 		}
+		s.clock.row(ahead, high)
 		if id != s.ledger {
 			return fmt.Errorf("%w: %s: another ledger is in its place now; restart this program if that is wanted", ErrGone, p.name)
 		}

@@ -21,6 +21,7 @@ type Store struct {
 	clock    *clock
 	watchers *core.Watchers
 	lanes    lanes
+	loads    loads
 	bell     bell
 
 	ctx    context.Context // of what runs in the background; ends with Close
@@ -63,10 +64,23 @@ func (s *Store) askTime(ctx context.Context) (now idem.Instant, err error) {
 		if err := s.pool.QueryRow(ctx, s.sql(`SELECT `+moment)).Scan(&now); err != nil {
 			return err
 		}
-		s.clock.observe(now, sent)
+		now = s.clock.ledger(now, sent)
 		return nil
 	})
-	return s.clock.forward(now), err
+	return now, err
+}
+
+// readClock reads the table clock.
+func (s *Store) readClock(ctx context.Context) error {
+	return s.read(ctx, func(ctx context.Context) error {
+		var ahead time.Duration
+		var high idem.Instant
+		if err := s.pool.QueryRow(ctx, s.sql(`SELECT ahead, high FROM {schema}.clock`)).Scan(&ahead, &high); err != nil {
+			return err
+		}
+		s.clock.row(ahead, high)
+		return nil
+	})
 }
 
 // read runs a query, and again on another connection where the first one was
@@ -97,12 +111,11 @@ func (s *Store) read(ctx context.Context, query func(ctx context.Context) error)
 // see moment. A note that is lost is made again.
 func (s *Store) keepTime() {
 	for sleep(s.ctx, time.Second) {
-		if !s.busy.Swap(false) {
-			continue
+		if s.busy.Swap(false) {
+			ctx, cancel := s.bound(s.ctx)
+			_ = s.noteTime(ctx)
+			cancel()
 		}
-		ctx, cancel := s.bound(s.ctx)
-		_ = s.noteTime(ctx)
-		cancel()
 	}
 }
 
@@ -111,7 +124,12 @@ func (s *Store) noteTime(ctx context.Context) error {
 		if _, err := tx.Exec(ctx, `SET LOCAL synchronous_commit = off`); err != nil {
 			return err
 		}
-		_, err := tx.Exec(ctx, s.sql(`UPDATE {schema}.clock SET high = greatest(high, `+wall+` + ahead)`))
+		var ahead time.Duration
+		var high idem.Instant
+		err := tx.QueryRow(ctx, s.sql(`UPDATE {schema}.clock SET high = greatest(high, `+wall+` + ahead) RETURNING ahead, high`)).Scan(&ahead, &high)
+		if err == nil {
+			s.clock.row(ahead, high)
+		}
 		return err
 	})
 }

@@ -16,7 +16,7 @@ import (
 const (
 	// ringDelay gathers what changed before other hosts are told: one message for
 	// many, and none of it on a caller's path.
-	ringDelay = 5 * time.Millisecond
+	ringDelay = 20 * time.Millisecond
 	// ringIDs is how many ids one notification carries; its limit is 8000 bytes.
 	ringIDs = 190
 	// pollHearing and pollDeaf are how often waiters look by themselves: while
@@ -122,7 +122,7 @@ func (s *Store) ring() {
 			ids = ids[n:]
 		}
 		ctx, cancel := s.bound(s.ctx)
-		_, _ = s.pool.Exec(ctx, `SELECT pg_notify($1, m) FROM unnest($2::text[]) m`, s.channel, messages)
+		_, _ = s.pool.Exec(ctx, `SELECT pg_notify($1, m) FROM unnest($2::text[]) m, `+relax, s.channel, messages)
 		cancel()
 	}
 }
