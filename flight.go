@@ -386,6 +386,10 @@ func (w *asker) await(ctx context.Context, f *flight, v verdict) (Answer, bool) 
 		if f.outcome.Class == ClassInterim {
 			return Answer{Record: f.recorded, Op: f.op, Result: f.outcome.Result, Kind: f.outcome.Kind}, true
 		}
+		if r := f.recorded; r != nil && r.State == StateCommitted { // what it would find in the ledger
+			v.record = r
+			return w.result(v), true
+		}
 	case <-f.freed:
 	case <-ctx.Done():
 		v.record = f.claimed
