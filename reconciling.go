@@ -157,7 +157,7 @@ func (g *Guard) reconcile(ctx context.Context, op ID) error {
 	}
 	wctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout)
 	defer cancel()
-	_, err = g.change(wctx, op, r, func(r *Record, now Instant) (Event, []Need) {
+	ended := func(r *Record, now Instant) (Event, []Need) {
 		ev := QueryEnded{When: When{now}, Terms: g.terms(r, rules, 0), Token: token, Began: began, IDs: f.IDs, Result: f.Result}
 		var needs []Need
 		if qerr == nil && ev.Baseline {
@@ -167,12 +167,18 @@ func (g *Guard) reconcile(ctx context.Context, op ID) error {
 			ev.Failed = qerr.Error()
 		}
 		return ev, needs
-	})
-	crash.At("query-recorded")
-	if errors.As(err, new(*TransitionError)) { // settled meanwhile
-		return nil
 	}
-	return err
+	// What is not recorded keeps everybody from asking until the lease is over.
+	for _, err = g.change(wctx, op, r, ended); err != nil; _, err = g.change(wctx, op, nil, ended) {
+		if errors.As(err, new(*TransitionError)) || errors.Is(err, errNoRecord) { // settled meanwhile
+			return nil
+		}
+		if !sleep(wctx, 100*time.Millisecond) {
+			return err
+		}
+	}
+	crash.At("query-recorded")
+	return nil
 }
 
 // rivals are the other operations whose effects a baseline cannot tell from

@@ -92,6 +92,22 @@ func TestRecoverer(t *testing.T) {
 			}
 		})
 	}
+	timed(t, "what a query found is recorded once the ledger is back", func(t *testing.T, h *house) {
+		h.reconcile(time.Second)
+		op := h.crashed(step("s1"), true)
+		g := h.guard()
+		mine := h.last
+		h.world.find = func(*world, idem.Lookup) (idem.Finding, error) {
+			mine.lose(errDisk)
+			time.AfterFunc(5*time.Second, func() { mine.lose(nil) })
+			return idem.Finding{IDs: []string{"T-1"}}, nil
+		}
+		h.recovers(g, "tickets")
+		time.Sleep(8 * time.Second)
+		if r := h.wantState(op, idem.StateCommitted); r.Reconcile.Count != 1 {
+			t.Errorf("asked %d times", r.Reconcile.Count)
+		}
+	})
 	timed(t, "what cannot be moved on does not hide the rest", func(t *testing.T, h *house) {
 		h.reconcile(time.Second)
 		old := h.rules.Retention
