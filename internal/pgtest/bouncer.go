@@ -74,10 +74,11 @@ func (b *Bouncer) start(s *Server, program string, size int) error {
 	if err != nil {
 		return err
 	}
-	port, err := freePort("127.0.0.1")
+	port, reserved, err := reserve("127.0.0.1")
 	if err != nil {
 		return err
 	}
+	b.t.Cleanup(func() { _ = reserved.Close() })
 	b.addr = net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
 	config := filepath.Join(dir, "pgbouncer.ini")
 	if err := os.WriteFile(config, fmt.Appendf(nil, bouncerConfig, s.host, s.port, port, size), 0o644); err != nil {

@@ -4,8 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
-	"net"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -31,6 +30,8 @@ type cluster struct {
 	host     string // the address the server listens at
 	port     int
 	settings []string // name=value, of postgresql.conf
+
+	reserved io.Closer // the port, unless it was given
 
 	mu     sync.Mutex
 	server *exec.Cmd     // nil when it does not run
@@ -60,26 +61,12 @@ func (r *rig) place(c *cluster) (err error) {
 		c.host = "127.0.0.1"
 	}
 	if c.port == 0 {
-		if c.port, err = freePort(c.host); err != nil {
+		if c.port, c.reserved, err = reserve(c.host); err != nil {
 			return err
 		}
 	}
 	c.dir, err = r.folder()
 	return err
-}
-
-// freePort finds a port that stays ours while the server is down: the system
-// gives none of these to outgoing connections.
-func freePort(host string) (int, error) {
-	var err error
-	for range 100 {
-		port := 10240 + rand.IntN(32768-10240)
-		var l net.Listener
-		if l, err = net.Listen("tcp", net.JoinHostPort(host, strconv.Itoa(port))); err == nil {
-			return port, l.Close()
-		}
-	}
-	return 0, fmt.Errorf("no free port: %w", err)
 }
 
 // start starts the server and waits until it accepts connections. It may be
@@ -222,6 +209,9 @@ func (c *cluster) remove() error {
 		}
 	}
 	freeSegment(c.data())
+	if c.reserved != nil {
+		_ = c.reserved.Close()
+	}
 	return os.RemoveAll(c.dir)
 }
 

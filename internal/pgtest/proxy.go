@@ -15,7 +15,9 @@ import (
 
 // Proxy stands between a client and a server and does what networks do:
 // Toxiproxy for bytes, and behind it a relay of our own for whole requests, see
-// [Trap]. Its methods are safe for concurrent use.
+// [Trap]. Each direction has one fault of bytes at a time: the next takes its
+// place. Faults are for connections that are open and for those to come. One
+// goroutine at a time may change them.
 type Proxy struct {
 	t      testing.TB
 	toxi   *toxiproxy.Proxy
@@ -46,10 +48,11 @@ func (s *Server) Proxy(t testing.TB) *Proxy {
 			t.Errorf("the proxy: %v", err)
 		}
 	})
-	port, err := freePort("127.0.0.1") // stays ours while the proxy is cut
+	port, reserved, err := reserve("127.0.0.1")
 	if err != nil {
 		t.Fatalf("the proxy: %v", err)
 	}
+	t.Cleanup(func() { _ = reserved.Close() })
 	listen := net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
 	server := toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil), zerolog.Nop())
 	p := &Proxy{t: t, listen: listen, relay: r,
@@ -75,7 +78,7 @@ func (p *Proxy) Through(serverURL string) string {
 	return through(p.t, serverURL, p.listen)
 }
 
-// Cut closes all connections and refuses new ones.
+// Cut closes all connections, whatever is on its way, and refuses new ones.
 func (p *Proxy) Cut() { p.toxi.Stop() }
 
 // Restore accepts connections again after [Proxy.Cut].
@@ -119,7 +122,7 @@ func (p *Proxy) SlowClose(dir Direction, d time.Duration) {
 	p.add("slow_close", dir, map[string]int64{"delay": d.Milliseconds()})
 }
 
-// CutAfterBytes closes each connection after n more bytes in one direction.
+// CutAfterBytes closes each connection once n more bytes have gone one way.
 func (p *Proxy) CutAfterBytes(dir Direction, n int) {
 	p.t.Helper()
 	p.add("limit_data", dir, map[string]int64{"bytes": int64(n)})
@@ -135,15 +138,16 @@ func (p *Proxy) Heal() {
 	})
 }
 
-// add adds a fault, in place of an earlier one of its kind and direction.
+// add puts a fault in the place of another in its direction: Toxiproxy loses
+// count when a connection with two of them ends.
 func (p *Proxy) add(kind string, dir Direction, attributes map[string]int64) {
 	p.t.Helper()
-	name := kind + " " + string(dir)
+	name := string(dir)
 	b, err := json.Marshal(map[string]any{"name": name, "type": kind, "stream": dir, "attributes": attributes})
 	if err != nil {
 		p.t.Fatalf("the proxy: %s: %v", name, err)
 	}
-	p.change(name, func() error {
+	p.change(kind, func() error {
 		if p.toxi.Toxics.GetToxic(name) != nil {
 			if err := p.toxi.Toxics.RemoveToxic(context.Background(), name); err != nil {
 				return err
@@ -166,6 +170,6 @@ func (p *Proxy) change(what string, do func() error) {
 			p.t.Fatalf("the proxy: %s: %v", what, err)
 		}
 	case <-time.After(faultTime):
-		p.t.Fatalf("the proxy: %s: a stream does not take the change: close idle clients first", what)
+		p.t.Fatalf("the proxy: %s: a stream does not take the change within %v", what, faultTime)
 	}
 }

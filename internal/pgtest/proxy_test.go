@@ -119,6 +119,18 @@ func TestDropCommit(t *testing.T) {
 			t.Errorf("%d rows, want none", n)
 		}
 	})
+	t.Run("request in parts", func(t *testing.T) {
+		p, direct, url := table(t)
+		c := connect(t, url)
+		exec1(t, c, "BEGIN")
+		exec1(t, c, "INSERT INTO t VALUES (1)")
+		p.DropNextRequest("commit")
+		_, err := c.Exec(t.Context(), "COMMIT", pgx.QueryExecModeExec)
+		lost(t, err)
+		if n := rows(t, direct); n != 0 {
+			t.Errorf("%d rows, want none", n)
+		}
+	})
 	t.Run("refused", func(t *testing.T) {
 		p, direct, url := table(t)
 		exec1(t, direct, "CREATE TABLE u (n int UNIQUE DEFERRABLE INITIALLY DEFERRED)")
