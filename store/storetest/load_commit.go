@@ -1,7 +1,6 @@
 package storetest
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"testing"
@@ -122,17 +121,6 @@ func (s suite) commit(t *testing.T) {
 				t.Fatalf("error %v", err)
 			}
 			k.equal(len(k.mustLoad(op(num(1))).Rows), 0)
-		},
-		"big rows": func(t *testing.T, k kit) {
-			r := record("big")
-			r.Result = make([]byte, 1<<20)
-			for i := range r.Result {
-				r.Result[i] = byte(i * 7)
-			}
-			k.mustCommit(puts(put(num(1), r)))
-			if got := k.mustRecord(num(1)).Result; !bytes.Equal(got, r.Result) {
-				t.Fatalf("%d bytes came back changed", len(got))
-			}
 		},
 	})
 }
