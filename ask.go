@@ -39,8 +39,9 @@ type Effect struct {
 
 	// Atomic, where the outside system is the ledger's own database, takes Run's
 	// place: it makes the effect and records its outcome in one transaction of
-	// that database, so that both appear together or not at all and no outcome is
-	// unknown. Stores offer helpers that make one of a tool's function.
+	// that database, so that both appear together or not at all. No outcome is
+	// unknown, and Rules.Query is not asked. Stores offer helpers that make one of
+	// a tool's function.
 	//
 	// It begins a transaction, calls the tool's function with it, hands what that
 	// returned to decide, applies the Change in the same transaction and commits.

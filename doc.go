@@ -12,6 +12,8 @@
 //
 //	The outside system offers            Guarantee
 //	-----------------------------------  ------------------------------------------
+//	the same database as the ledger      effect and record commit together; no
+//	(Effect.Atomic)                      outcome is unknown
 //	it enforces our key                  sending again is safe; at most one effect
 //	                                     (Rules.Resend, for effect: idempotent)
 //	a query by our key or business key   reconcile, then settle or retry; what is
@@ -53,7 +55,7 @@
 //	      │   ▼                               │ │
 //	  COMMITTED ◀──found── UNKNOWN ◀──────────┘ └─▶ FAILED_RETRYABLE ──Claim──▶ STARTED
 //	      │   (RECONCILING)  │ │  Report ambiguous,    not sent, throttled; or
-//	      │                  │ │  TimedOut, OwnerLost  absent, proven by a query
+//	      │                  │ │  TimedOut, OwnerLost  absent, by query or fence
 //	      │     give up, no  │ │ absent, proven
 //	      │     reconciler,  │ ├─▶ FAILED_RETRYABLE
 //	      │     duplicate    │ └─▶ FAILED_FINAL  attempts used up, rejected, or the
@@ -61,6 +63,12 @@
 //	      │            NEEDS_REVIEW ──Resolve──▶ COMMITTED, FAILED_FINAL, COMPENSATED
 //	      ▼                  └──────Grant──────▶ the next ask claims once more
 //	COMPENSATING ─▶ COMPENSATED
+//
+// An atomic attempt ([Effect.Atomic]) is never UNKNOWN. Its effect is part of the
+// commit that makes the record COMMITTED, which needs the record's version. So
+// whoever moves the record on, by TimedOut, OwnerLost or in any other way, fences
+// the attempt and by that proves that it was not applied: it leads to
+// FAILED_RETRYABLE, or to FAILED_FINAL when the attempts are used up.
 //
 // RECONCILING is UNKNOWN while a reconciler holds its lease; it is shown, never
 // stored. A late [Report] is evidence: success leads from UNKNOWN, NEEDS_REVIEW
@@ -75,8 +83,9 @@
 // the outside enforces our key, or the query began settle after the attempt's
 // proven end: its complete answer, the exit of the upstream's whole process
 // group, or the last moment bytes could have left with the owner finished or
-// known dead. It is never counted from the dispatch. The attempt is closed in
-// the record in the commit that permits the retry.
+// known dead. It is never counted from the dispatch. An atomic attempt needs no
+// query: the fence is its proof. The attempt is closed in the record in the commit
+// that permits the retry.
 //
 // # Commits and crashes
 //
@@ -107,6 +116,20 @@
 //	decision recorded            as decided            as before  replays, stops, or claims once
 //
 // Without a reconciler every row that says UNKNOWN reads NEEDS_REVIEW.
+//
+// Of an atomic effect, which its own transaction carries:
+//
+//	Crash                        On disk               Outside    Next
+//	---------------------------  --------------------  ---------  ------------------------------
+//	claimed, not begun           STARTED               nothing    owner dead, or its lease over:
+//	                                                              fenced, one retry
+//	written, not committed       STARTED               nothing    the same; the database rolls
+//	                                                              back, or the fence does
+//	in the commit                STARTED or COMMITTED  the same   as one of its neighbours
+//	committed, not answered      COMMITTED             yes        replays
+//	timeout recorded,            FAILED_RETRYABLE,     nothing    claims when the time has come
+//	transaction open             fenced
+//	failed, not recorded         STARTED               nothing    as claimed, not begun
 //
 // # What holds always
 //

@@ -25,7 +25,7 @@ const (
 type Rules struct {
 	Operation string        // of the scope; "call"
 	Repeat    Repeat        // "occurrence"
-	Timeout   time.Duration // frees the caller and makes the outcome unknown; 0: none
+	Timeout   time.Duration // frees the caller and makes the outcome unknown, or fences an atomic attempt; 0: none
 	Wait      time.Duration // bounds the waits of asks, the starter's own attempt excepted
 	Lease     time.Duration // of a claim
 

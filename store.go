@@ -34,7 +34,11 @@ type Store interface {
 	Watch(ctx context.Context, id ID, after Version) error
 
 	// Clock reads the ledger's clock, which never goes back, also not across
-	// restarts.
+	// restarts. What it returns may lag behind by the store's latency, so that a
+	// store can tell it between two round trips. It is never ahead, and never
+	// before a moment that this store has returned already, from any method. The
+	// guard asks it before each claim, dispatch and outcome, and its margins (a
+	// fifth of a lease; settle) have to be longer than the lag.
 	Clock(ctx context.Context) (Instant, error)
 
 	// Close releases the ledger. Later calls return ErrClosed.

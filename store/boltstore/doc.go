@@ -60,6 +60,13 @@
 // judged one Change after the other inside the transaction; a conflict drops that
 // Change and no other. Readers never wait for a commit.
 //
+// # Effects
+//
+// A tool that keeps its data in this very file can make its effects in the
+// transaction that records them: see [Store.Effect]. Its buckets lie beside the
+// ledger's. Verify checks their pages and Compact takes them along; Export leaves
+// them out.
+//
 // # Clock
 //
 // The ledger's clock starts at the later of the wall clock and the highest
