@@ -21,6 +21,8 @@ const (
 // ends included, in the order of Ref.Compare, and returns the ledger's clock at
 // the snapshot. An error of yield ends it and is returned as it is. A row that a
 // newer program wrote is refused: it would lose what this one does not know.
+// What tools keep in buckets of their own (Store.Effect) is not the ledger's, and
+// stays.
 //
 // Until it returns, a commit that has to grow the file waits, and so does Close:
 // yield must not use the store.
