@@ -16,7 +16,6 @@ type breaker struct {
 	t       *testing.T
 	rng     *rand.Rand
 	server  *pgtest.Server
-	down    bool
 	proxies [hosts]*pgtest.Proxy
 	cut     [hosts]bool
 	traps   [hosts][]*pgtest.Trap

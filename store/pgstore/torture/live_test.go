@@ -97,9 +97,10 @@ const ready = "ready"
 func open(ctx context.Context, o orders) (*pgstore.Store, error) {
 	for {
 		st, err := pgstore.Open(ctx, pgstore.Config{URL: o.URL, Patience: o.Patience})
-		if !errors.Is(err, pgstore.ErrUnreachable) || ctx.Err() != nil {
+		if err == nil || ctx.Err() != nil {
 			return st, err
 		}
+		fmt.Fprintln(os.Stderr, err)
 		time.Sleep(20 * time.Millisecond)
 	}
 }
@@ -179,8 +180,8 @@ func (h *host) Rules(tool string) (idem.Rules, bool) {
 // so that they meet.
 func (h *host) ask(ctx context.Context, g *idem.Guard) {
 	for ctx.Err() == nil {
-		round := int(now().sub(h.Began) / (600 * time.Millisecond))
-		name := fmt.Sprintf("%d-%d", round, h.n(3))
+		round := int(now().sub(h.Began) / (800 * time.Millisecond))
+		name := fmt.Sprintf("%d-%d", round, h.n(2))
 		a := idem.Ask{Tenant: tenant, Task: "task", Args: []byte(`{"name":"` + name + `"}`)}
 		switch h.n(8) {
 		case 0:

@@ -108,14 +108,10 @@ func (s *shop) order(w http.ResponseWriter, r *http.Request) {
 	apply := func() (effect, bool) {
 		time.Sleep(work)
 		e := effect{Key: key, Name: q.Get("name"), Attempt: attempt, Host: q.Get("host"), At: now()}
-		s.mu.Lock()
-		defer s.mu.Unlock()
 		if e.At.sub(got) > bound {
 			return e, false
 		}
-		e.ID = fmt.Sprintf("E%d", len(s.effects)+1)
-		s.effects = append(s.effects, e)
-		return e, true
+		return s.add(e), true
 	}
 	switch f {
 	case throttled:
@@ -144,6 +140,14 @@ func (s *shop) order(w http.ResponseWriter, r *http.Request) {
 			_, _ = w.Write(e.receipt())
 		}
 	}
+}
+
+func (s *shop) add(e effect) effect {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e.ID = fmt.Sprintf("E%d", len(s.effects)+1)
+	s.effects = append(s.effects, e)
+	return e
 }
 
 const failure = `{"isError":true}`

@@ -106,7 +106,7 @@ func torture(t *testing.T, server *pgtest.Server, p plan) {
 
 // keep copies the histories to where they outlast the test.
 func keep(t *testing.T, dir string) {
-	to, err := os.MkdirTemp("", "torture-")
+	to, err := os.MkdirTemp("", "torture-") //nolint:usetesting // it outlasts the test
 	must(t, err)
 	must(t, os.CopyFS(filepath.Join(to, "history"), os.DirFS(dir)))
 	t.Logf("the histories are in %s", to)
