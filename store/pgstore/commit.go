@@ -22,7 +22,7 @@ func (s *Store) Commit(ctx context.Context, c idem.Change) (idem.Stamp, error) {
 	if err != nil {
 		return idem.Stamp{}, err
 	}
-	return s.lanes.commit(ctx, s, p)
+	return s.commit(ctx, p)
 }
 
 // verdict is what became of one plan.
@@ -38,13 +38,27 @@ type querier interface {
 }
 
 // write carries a group out, whatever it takes, and returns a verdict for each.
-func (s *Store) write(group []*plan) []verdict {
+func (s *Store) write(ctx context.Context, group []*plan) []verdict {
+	verdicts := s.persist(ctx, group)
+	for i := range verdicts {
+		if verdicts[i].err == nil {
+			s.announce(group[i])
+		} else {
+			verdicts[i] = verdict{err: public(verdicts[i].err)}
+		}
+	}
+	return verdicts
+}
+
+// persist sends a group until its outcome is known, or for as long as patience
+// and ctx allow.
+func (s *Store) persist(ctx context.Context, group []*plan) []verdict {
 	deadline := time.Now().Add(s.patience)
 	doubt := false // an earlier try may have been applied, or may still be
 	lean := true
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
-		ctx, cancel := s.bound(s.ctx)
-		verdicts, err := s.sendPooled(ctx, group, lean)
+		bound, cancel := s.bound(ctx)
+		verdicts, err := s.sendPooled(bound, group, lean)
 		cancel()
 		if err == nil {
 			s.busy.Store(true)
@@ -56,25 +70,30 @@ func (s *Store) write(group []*plan) []verdict {
 		lean = false // it meets a race with an error, again and again
 		f := judge(err)
 		doubt = doubt || f == unknown
-		if f == refused || time.Now().Add(pause).After(deadline) || !s.rest(f, pause) {
-			return s.failed(group, err, doubt)
+		if f == refused || time.Now().Add(pause).After(deadline) || !rest(ctx, f, pause) {
+			return s.failed(ctx, group, err, doubt)
 		}
 	}
 }
 
 // rest waits before the next try. Where nothing but a race was lost there is
 // nothing to wait for.
-func (s *Store) rest(f fate, pause time.Duration) bool {
+func rest(ctx context.Context, f fate, pause time.Duration) bool {
 	if f == again && pause == firstPause {
-		return s.ctx.Err() == nil
+		return ctx.Err() == nil
 	}
-	return sleep(s.ctx, pause)
+	return sleep(ctx, pause)
 }
 
-func (s *Store) failed(group []*plan, err error, doubt bool) []verdict {
-	if s.closed.Load() && !doubt {
+func (s *Store) failed(ctx context.Context, group []*plan, err error, doubt bool) []verdict {
+	switch {
+	case doubt:
+		err = s.explain(err)
+	case s.closed.Load():
 		err = idem.ErrClosed
-	} else {
+	case ctx.Err() != nil:
+		err = ctx.Err()
+	default:
 		err = s.explain(err)
 	}
 	if doubt {
@@ -131,15 +150,16 @@ func (s *Store) sendSingle(ctx context.Context, on querier, p *plan) (now idem.I
 	if !ok {
 		return 0, nil
 	}
+	var t time.Time
 	sent := time.Now()
-	err = on.QueryRow(ctx, s.sql(text), args...).Scan(&now)
+	err = on.QueryRow(ctx, s.sql(text), args...).Scan(&t)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		return 0, nil
 	case err != nil:
 		return 0, err
 	}
-	return s.clock.ledger(now, sent), nil
+	return s.clock.server(t, sent), nil
 }
 
 // send carries a group out in one round trip.

@@ -21,93 +21,48 @@ const (
 )
 
 // lanes group commits without a timer: a Change that finds a lane free leaves at
-// once, alone; those that come while all lanes are under way share the next one.
+// once, alone, on its caller's goroutine; those that come while all lanes are
+// taken share the next one.
 type lanes struct {
 	mu      sync.Mutex
-	work    sync.Cond // something waits, or the lanes are closed
-	count   int       // goroutines, one a lane
-	idle    int       // of them
+	active  int
 	waiting []*request
 	closed  bool
-	ended   sync.WaitGroup
+	ended   sync.WaitGroup // of lanes that are taken
 }
 
-// request is one Change on its way.
+// request is one Change that waits for its turn.
 type request struct {
 	plan  *plan
 	taken bool // under lanes.mu
 	done  chan verdict
 }
 
-func (l *lanes) commit(ctx context.Context, s *Store, p *plan) (idem.Stamp, error) {
-	r := &request{plan: p, done: make(chan verdict, 1)}
-	l.mu.Lock()
-	if l.closed {
-		l.mu.Unlock()
-		return idem.Stamp{}, idem.ErrClosed
-	}
-	l.waiting = append(l.waiting, r)
-	if l.idle == 0 && l.count < laneCount {
-		l.count++
-		l.ended.Add(1)
-		go l.drive(s)
-	} else {
-		l.work.Signal()
-	}
-	l.mu.Unlock()
-	select {
-	case v := <-r.done:
-		return v.stamp, v.err
-	case <-ctx.Done():
-	}
-	if l.leave(r) {
-		return idem.Stamp{}, ctx.Err()
-	}
-	late := time.NewTimer(lateWait)
-	defer late.Stop()
-	select {
-	case v := <-r.done:
-		return v.stamp, v.err
-	case <-late.C:
-		return idem.Stamp{}, fmt.Errorf("%w: %w", idem.ErrCommitUnknown, ctx.Err())
-	}
-}
-
-// drive sends groups until the lanes are closed.
-func (l *lanes) drive(s *Store) {
-	defer l.ended.Done()
-	for {
-		group := l.take()
-		if group == nil {
-			return
-		}
-		plans := make([]*plan, len(group))
-		for i, r := range group {
-			plans[i] = r.plan
-		}
-		for i, v := range s.write(plans) {
-			v.err = public(v.err)
-			if v.err == nil {
-				s.announce(plans[i])
-			} else {
-				v.stamp = idem.Stamp{}
-			}
-			group[i].done <- v
-		}
-	}
-}
-
-// take waits for a lane's next group: those that waited longest, no two of which
-// touch the same row. nil: the lanes are closed.
-func (l *lanes) take() []*request {
+// enter takes a lane, or queues the plan.
+func (l *lanes) enter(p *plan) (*request, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for len(l.waiting) == 0 && !l.closed {
-		l.idle++
-		l.work.Wait()
-		l.idle--
-	}
 	if l.closed {
+		return nil, idem.ErrClosed
+	}
+	if l.active < laneCount {
+		l.active++
+		l.ended.Add(1)
+		return nil, nil
+	}
+	r := &request{plan: p, done: make(chan verdict, 1)}
+	l.waiting = append(l.waiting, r)
+	return r, nil
+}
+
+// next gives a lane its next group: those that waited longest, no two of which
+// touch the same row. nil: nothing waits, and the lane is free.
+func (l *lanes) next() []*request {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.waiting) == 0 {
+		l.active--
+		l.ended.Done()
 		return nil
 	}
 	var group, rest []*request
@@ -127,8 +82,8 @@ func (l *lanes) take() []*request {
 	return group
 }
 
-// leave takes a request back that no lane has yet.
-func (l *lanes) leave(r *request) bool {
+// drop takes a request back that no lane has yet.
+func (l *lanes) drop(r *request) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if r.taken {
@@ -148,10 +103,53 @@ func (l *lanes) close() {
 	l.mu.Lock()
 	l.closed = true
 	for _, r := range l.waiting {
+		r.taken = true
 		r.done <- verdict{err: idem.ErrClosed}
 	}
 	l.waiting = nil
-	l.work.Broadcast()
 	l.mu.Unlock()
 	l.ended.Wait()
+}
+
+func (s *Store) commit(ctx context.Context, p *plan) (idem.Stamp, error) {
+	r, err := s.lanes.enter(p)
+	if err != nil {
+		return idem.Stamp{}, err
+	}
+	if r == nil {
+		v := s.write(ctx, []*plan{p})[0]
+		if group := s.lanes.next(); group != nil {
+			go s.drive(group)
+		}
+		return v.stamp, v.err
+	}
+	select {
+	case v := <-r.done:
+		return v.stamp, v.err
+	case <-ctx.Done():
+	}
+	if s.lanes.drop(r) {
+		return idem.Stamp{}, ctx.Err()
+	}
+	late := time.NewTimer(lateWait)
+	defer late.Stop()
+	select {
+	case v := <-r.done:
+		return v.stamp, v.err
+	case <-late.C:
+		return idem.Stamp{}, fmt.Errorf("%w: %w", idem.ErrCommitUnknown, ctx.Err())
+	}
+}
+
+// drive sends groups until nothing waits.
+func (s *Store) drive(group []*request) {
+	for ; group != nil; group = s.lanes.next() {
+		plans := make([]*plan, len(group))
+		for i, r := range group {
+			plans[i] = r.plan
+		}
+		for i, v := range s.write(s.ctx, plans) {
+			group[i].done <- v
+		}
+	}
 }

@@ -32,7 +32,6 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	if s.ledger, err = p.establish(ctx, todo); err != nil {
 		return nil, err
 	}
-	s.lanes.work.L = &s.lanes.mu
 	// A database that was dropped and made anew, or a failover to a server of
 	// another cluster, must not pass for this ledger.
 	p.conf.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {

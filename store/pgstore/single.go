@@ -1,6 +1,7 @@
 package pgstore
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 
@@ -18,9 +19,9 @@ import (
 //     with it the statement;
 //   - last come the marks, which always can be made.
 //
-// So all is done or nothing. The statement yields the clock if it is done, and
-// no row if it is not: then the one for groups says why. ok is false for every
-// other plan.
+// So all is done or nothing. The statement yields the server's time if it is
+// done, and no row if it is not: then the one for groups says why. ok is false
+// for every other plan.
 func single(p *plan) (text string, args []any, ok bool) {
 	order, ok := chain(p)
 	if !ok {
@@ -37,12 +38,18 @@ func single(p *plan) (text string, args []any, ok bool) {
 	for i := range p.leases {
 		c.extendLease(&p.leases[i])
 	}
-	p.eachMark(c.mark)
-	last := "SELECT " + moment + c.from()
-	if p.relaxed() {
-		last = "SELECT " + moment + " FROM " + relax
+	var marks []func()
+	p.eachMark(func(m markKind, ref idem.Ref, e *entry) { marks = append(marks, func() { c.mark(m, ref, e) }) })
+	for _, mark := range slices.Backward(marks) { // see statement.merge
+		mark()
 	}
-	return c.text(last), c.args, true
+	switch {
+	case len(c.parts) == 1 && c.last != "": // the only write needs no other around it
+		return c.only + " RETURNING clock_timestamp()", c.args, true
+	case p.relaxed():
+		return c.text("SELECT clock_timestamp() FROM " + relax), c.args, true
+	}
+	return c.text("SELECT clock_timestamp()" + c.from()), c.args, true
 }
 
 // chain is the order in which the rows of a plan are put, if it is one of those
@@ -83,9 +90,11 @@ type chained struct {
 	statement
 	plan *plan
 	last string // the put before; empty: there is none
+	only string // its query
 }
 
 func (c *chained) then(query string) {
+	c.only = query
 	c.last = "put_" + strconv.Itoa(len(c.parts))
 	c.with(c.last, "("+query+" RETURNING 1)")
 }
