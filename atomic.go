@@ -16,9 +16,10 @@ import (
 //
 // An attempt failed if there is an error, or the outcome's class is no success.
 // It was rolled back, so it was not applied: ClassNotSent, ClassThrottled and
-// ClassAmbiguous are worth another attempt, the others final. Without a class an
-// error is ClassRejected, or ClassNotSent if the attempt's context had ended.
-// Beside an error only Class, Text and RetryAfter count.
+// ClassAmbiguous are worth another attempt, ClassInterim waits for input, the
+// others are final. Without a class an error is ClassRejected, or ClassNotSent if
+// the attempt's context had ended. Beside an error only Class, Text and RetryAfter
+// count.
 type Decide func(o Outcome, err error) (Change, error)
 
 // errNoSuccess rolls a transaction back whose outcome says that it failed.
