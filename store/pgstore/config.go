@@ -123,6 +123,7 @@ func (p *place) defaults(sizes, modes bool) {
 	if cc.ValidateConnect == nil { // a standby can keep no ledger
 		cc.ValidateConnect = writable
 	}
+	cc.AfterConnect = p.pinPath
 	if p.pooled {
 		if !modes {
 			cc.DefaultQueryExecMode = pgx.QueryExecModeExec

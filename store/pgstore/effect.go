@@ -49,9 +49,9 @@ type lostError struct{ error }
 
 func (e *lostError) Unwrap() error { return e.error }
 
-// beginEffect is like the beginning of any transaction, with the planner as
-// others know it: see place.defaults.
-const beginEffect = `BEGIN; SET LOCAL enable_seqscan = on; SET LOCAL plan_cache_mode = auto`
+// beginEffect is like the beginning of any transaction, with the planner and the
+// search path as others know them: see place.defaults and place.pinPath.
+const beginEffect = `BEGIN; SET LOCAL enable_seqscan = on; SET LOCAL plan_cache_mode = auto; SET LOCAL search_path TO DEFAULT`
 
 // transact makes one transaction of fn and what decide makes of it.
 func (s *Store) transact(ctx context.Context, decide idem.Decide, fn func(pgx.Tx) (idem.Outcome, error)) error {

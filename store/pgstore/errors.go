@@ -93,18 +93,23 @@ func judge(err error) fate {
 	return refused
 }
 
+// errPath: search_path is not to be trusted.
+var errPath = errors.New("pgstore: search_path does not begin with pg_catalog")
+
 // errNoConnection: the pool had none to give, so nothing was sent.
 var errNoConnection = errors.New("no connection")
 
 // ours reports an error that this package made of something it found.
 func ours(err error) bool {
-	for _, e := range []error{ErrNoSchema, ErrSchemaOld, ErrSchemaNew, ErrGone, codec.ErrMalformed} {
+	for _, e := range []error{ErrNoSchema, ErrSchemaOld, ErrSchemaNew, ErrGone, errPath, codec.ErrMalformed} {
 		if errors.Is(err, e) {
 			return true
 		}
 	}
 	return false
 }
+
+const primaryRemedy = "name the primary, or all servers with target_session_attrs=read-write"
 
 // explain gives an error its sentinel, its place and a remedy.
 func (p *place) explain(err error) error {
@@ -123,6 +128,9 @@ func (p *place) explain(err error) error {
 	if ours(err) {
 		return err
 	}
+	if errors.Is(err, pgconn.ErrReadOnlyConnection) {
+		return say(ErrReadOnly, primaryRemedy)
+	}
 	pg, ok := errors.AsType[*pgconn.PgError](err)
 	if !ok {
 		if judge(err) == elsewhere || errors.Is(err, context.DeadlineExceeded) {
@@ -136,7 +144,7 @@ func (p *place) explain(err error) error {
 	case "53300":
 		return say(ErrUnreachable, "the server has no connection left: raise max_connections or lower pool_max_conns")
 	case "25006":
-		return say(ErrReadOnly, "name the primary, or all servers with target_session_attrs=read-write")
+		return say(ErrReadOnly, primaryRemedy)
 	case "42501":
 		return say(ErrDenied, "grant it, or let an owner run `mcp-idem-server migrate` once")
 	case "42P01", "3F000":

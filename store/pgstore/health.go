@@ -77,7 +77,7 @@ func (x *examination) server(ctx context.Context) error {
 		return err
 	}
 	if x.h.Standby {
-		x.problem(true, "name the primary, or all servers with target_session_attrs=read-write", "the server is a standby and takes no writes")
+		x.problem(true, primaryRemedy, "the server is a standby and takes no writes")
 	} else if readOnly == "on" {
 		x.problem(true, "set default_transaction_read_only to off for this user and database", "the database is read-only for %s", x.h.User)
 	}

@@ -62,7 +62,9 @@ func (st *statement) merge(group []*plan) {
 			rows[m.name].add(n, p, ref, e)
 		})
 	}
-	for _, m := range []markKind{aliasMark, twinMark, deliveryMark} {
+	// The server carries out the last part of a statement first. So marks are made
+	// in one order, here and by single, and nobody waits for each other.
+	for _, m := range []markKind{deliveryMark, twinMark, aliasMark} {
 		e := rows[m.name]
 		if e == nil {
 			continue
@@ -71,7 +73,7 @@ func (st *statement) merge(group []*plan) {
 		for i, name := range m.columns {
 			columns[i] = "p." + name + casts[name]
 		}
-		st.with(m.name+"_marked", "("+m.insert("SELECT p.key, 1, p.change, "+strings.Join(columns, ", ")+" FROM "+st.rows("p", e.columns()...)+allowed)+")")
+		st.with(m.name+"_marked", "("+m.insert("SELECT p.key, 1, p.change, "+strings.Join(columns, ", ")+" FROM "+st.rows("p", e.columns()...)+allowed+" ORDER BY p.key")+")")
 	}
 }
 

@@ -2,7 +2,6 @@ package pgstore
 
 import (
 	"crypto/rand"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -39,9 +38,14 @@ func newPlan(c *idem.Change) (*plan, error) {
 	}
 	p.puts = slices.Clone(c.Puts)
 	for i := range c.Marks {
-		if !p.mergeIntoPut(&c.Marks[i]) {
-			p.mark(&c.Marks[i])
+		if m := &c.Marks[i]; !p.mergeIntoPut(m) && !p.begin(m) {
+			p.mark(m)
 		}
+	}
+	// Whoever marks several rows does it in one order, so that nobody waits for
+	// each other.
+	for _, rows := range [][]idem.Row{p.aliases, p.twins, p.handed} {
+		slices.SortFunc(rows, func(a, b idem.Row) int { return a.Ref.Compare(b.Ref) })
 	}
 	if err := p.encode(); err != nil {
 		return nil, err
@@ -63,10 +67,6 @@ func (p *plan) checkNeeds() error {
 			return fmt.Errorf("row %d/%s: unknown need of a lease: %d", n.Ref.Kind, n.Ref.ID, n.Lease)
 		}
 		written := slices.ContainsFunc(p.puts, func(r idem.Row) bool { return r.Ref == n.Ref })
-		marked := slices.ContainsFunc(slices.Concat(p.aliases, p.twins, p.handed), func(r idem.Row) bool { return r.Ref == n.Ref })
-		if n.Version == 0 && marked {
-			return errors.New("a row that must be absent cannot be marked in the same change: put it")
-		}
 		if n.Version == 0 && !written && !slices.Contains(p.absent, n.Ref) {
 			p.absent = append(p.absent, n.Ref)
 		}
@@ -97,6 +97,30 @@ func (p *plan) mergeIntoPut(m *idem.Mark) bool {
 		r.Delivered = d
 	}
 	return true // a put alias is there before the mark
+}
+
+// begin makes a put of a mark on a row that the Change drops, or needs to be
+// absent: there is nothing to merge it with.
+func (p *plan) begin(m *idem.Mark) bool {
+	dropped := slices.Index(p.drops, m.Ref)
+	if need := p.need(m.Ref); dropped < 0 && (need == nil || need.Version > 0) {
+		return false
+	}
+	row := idem.Row{Ref: m.Ref, Alias: m.Alias}
+	switch {
+	case m.LeaseEnd != 0:
+		return true // nobody holds it
+	case m.Delivered != nil:
+		row.Delivered = &idem.Delivered{}
+		row.Delivered.Merge(m.Delivered)
+	case m.Alias == nil:
+		row.Slot = &idem.Slot{Open: []idem.ID{m.Twin}}
+	}
+	if dropped >= 0 {
+		p.drops = slices.Delete(slices.Clone(p.drops), dropped, dropped+1)
+	}
+	p.puts = append(p.puts, row)
+	return true
 }
 
 // mark notes a mark on a row that the Change does not put; several on one row

@@ -68,7 +68,6 @@ func compose(group []*plan) (string, []any) {
 	st.judge(group)
 	st.putOperations(group)
 	st.putEntries(group)
-	st.reserve(group)
 	st.drop(group)
 	st.extend(group)
 	st.merge(group)
@@ -165,44 +164,54 @@ func (st *statement) judge(group []*plan) {
 	st.with("refused", "MATERIALIZED ("+strings.Join(parts, "\n UNION ALL\n ")+")")
 }
 
-// raise is the version after a write; -1, which no row may have, where another
-// transaction was faster.
+// raise is the version after a write, which makes a version one higher and leaves
+// a placeholder what it is; -1, which no row may have, where another transaction
+// was faster.
 func raise(table string) string {
-	return "CASE WHEN " + table + ".version = excluded.version - 1 THEN excluded.version ELSE -1 END"
+	return "CASE WHEN " + table + ".version = greatest(excluded.version - 1, 0) THEN excluded.version ELSE -1 END"
 }
 
+// putOperations writes operations, and the placeholders of those that have to
+// stay absent, all in the order of their ids: then of two that need absent what
+// the other puts, one waits for the other, and neither for each other.
 func (st *statement) putOperations(group []*plan) {
 	var (
 		plans                                 []int32
 		change, id, token, body               [][]byte
 		state, tenant, server, tool, taskName []string
-		created, leaseEnd                     []int64
+		created, leaseEnd, step               []int64
 		due                                   []*int64
 	)
+	add := func(n int, ref idem.Ref, by int64, r *idem.Record, sealed []byte) {
+		plans, change, id = append(plans, int32(n)), append(change, group[n].id[:]), append(id, ref.ID[:])
+		state, tenant, server = append(state, name(string(r.State))), append(tenant, name(r.Scope.Tenant)), append(server, name(r.Server()))
+		tool, taskName = append(tool, name(r.Scope.Tool)), append(taskName, name(r.Task))
+		created, leaseEnd, step = append(created, int64(r.CreatedAt)), append(leaseEnd, int64(r.Lease.End)), append(step, by)
+		token, body = append(token, r.Lease.Token[:]), append(body, sealed)
+		due = append(due, dueOf(r))
+	}
 	for n, p := range group {
 		for i := range p.puts {
-			r := p.puts[i].Operation
-			if r == nil {
-				continue
+			if r := p.puts[i].Operation; r != nil {
+				add(n, p.puts[i].Ref, 1, r, p.bodies[i].body)
 			}
-			plans, change, id = append(plans, int32(n)), append(change, p.id[:]), append(id, p.puts[i].Ref.ID[:])
-			state, tenant, server = append(state, name(string(r.State))), append(tenant, name(r.Scope.Tenant)), append(server, name(r.Server()))
-			tool, taskName = append(tool, name(r.Scope.Tool)), append(taskName, name(r.Task))
-			created, leaseEnd = append(created, int64(r.CreatedAt)), append(leaseEnd, int64(r.Lease.End))
-			token, body = append(token, r.Lease.Token[:]), append(body, p.bodies[i].body)
-			due = append(due, dueOf(r))
+		}
+		for _, ref := range p.absent {
+			if ref.Kind == idem.KindOperation {
+				add(n, ref, 0, &idem.Record{}, []byte{})
+			}
 		}
 	}
 	if len(id) == 0 {
 		return
 	}
 	st.with("operation_put", `(INSERT INTO {schema}.operation AS o (id, version, change, state, tenant, server, tool, task, created, due, lease_token, lease_end, body)
- SELECT p.id, coalesce(h.version, 0) + 1, p.change, p.state, p.tenant, p.server, p.tool, p.task, p.created, p.due, p.lease_token, p.lease_end, p.body
+ SELECT p.id, coalesce(h.version, 0) + p.step, p.change, p.state, p.tenant, p.server, p.tool, p.task, p.created, p.due, p.lease_token, p.lease_end, p.body
  FROM `+st.rows("p", column{"plan", "int", plans}, column{"id", "bytea", id}, column{"change", "bytea", change}, column{"state", "text", state},
 		column{"tenant", "text", tenant}, column{"server", "text", server}, column{"tool", "text", tool}, column{"task", "text", taskName},
 		column{"created", "bigint", created}, column{"due", "bigint", due}, column{"lease_token", "bytea", token},
-		column{"lease_end", "bigint", leaseEnd}, column{"body", "bytea", body})+`
- LEFT JOIN operation_held h ON h.id = p.id`+allowed+`
+		column{"lease_end", "bigint", leaseEnd}, column{"body", "bytea", body}, column{"step", "bigint", step})+`
+ LEFT JOIN operation_held h ON h.id = p.id`+allowed+` ORDER BY p.id
  ON CONFLICT (id) DO UPDATE SET version = `+raise("o")+`, change = excluded.change, state = excluded.state, tenant = excluded.tenant,
   server = excluded.server, tool = excluded.tool, task = excluded.task, created = excluded.created, due = excluded.due,
   lease_token = excluded.lease_token, body = excluded.body,
@@ -225,12 +234,21 @@ func dueOf(r *idem.Record) *int64 {
 	return &due
 }
 
+// putEntries is putOperations for the other table.
 func (st *statement) putEntries(group []*plan) {
 	var e entries
+	var step []int64
 	for n, p := range group {
 		for i := range p.puts {
 			if p.puts[i].Operation == nil {
 				e.add(n, p, p.puts[i].Ref, &p.bodies[i])
+				step = append(step, 1)
+			}
+		}
+		for _, ref := range p.absent {
+			if ref.Kind != idem.KindOperation {
+				e.add(n, p, ref, &entry{})
+				step = append(step, 0)
 			}
 		}
 	}
@@ -238,9 +256,9 @@ func (st *statement) putEntries(group []*plan) {
 		return
 	}
 	st.with("entry_put", `(INSERT INTO {schema}.entry AS e (key, version, change, body, members, upto, extra)
- SELECT p.key, coalesce(h.version, 0) + 1, p.change, p.body, p.members::bytea[], p.upto, p.extra::bigint[]
- FROM `+st.rows("p", e.columns()...)+`
- LEFT JOIN entry_held h ON h.key = p.key`+allowed+`
+ SELECT p.key, coalesce(h.version, 0) + p.step, p.change, p.body, p.members::bytea[], p.upto, p.extra::bigint[]
+ FROM `+st.rows("p", append(e.columns(), column{"step", "bigint", step})...)+`
+ LEFT JOIN entry_held h ON h.key = p.key`+allowed+` ORDER BY p.key
  ON CONFLICT (key) DO UPDATE SET version = `+raise("e")+`, change = excluded.change, body = excluded.body, members = excluded.members,
   upto = excluded.upto, extra = excluded.extra)`)
 }
@@ -286,34 +304,6 @@ func extraText(ns []int64) string {
 		texts[i] = strconv.FormatInt(n, 10)
 	}
 	return "{" + strings.Join(texts, ",") + "}"
-}
-
-// reserve inserts the placeholders of rows that have to stay absent.
-func (st *statement) reserve(group []*plan) {
-	var ops, rows struct {
-		plan       []int32
-		id, change [][]byte
-	}
-	for n, p := range group {
-		for _, ref := range p.absent {
-			to, id := &rows, key(ref)
-			if ref.Kind == idem.KindOperation {
-				to, id = &ops, ref.ID[:]
-			}
-			to.plan, to.id, to.change = append(to.plan, int32(n)), append(to.id, id), append(to.change, p.id[:])
-		}
-	}
-	if len(ops.id) > 0 {
-		st.with("operation_reserve", `(INSERT INTO {schema}.operation AS o (id, version, change, state, tenant, server, tool, task, created, lease_token, lease_end, body)
- SELECT p.id, 0, p.change, '', '', '', '', '', 0, '', 0, '' FROM `+
-			st.rows("p", column{"plan", "int", ops.plan}, column{"id", "bytea", ops.id}, column{"change", "bytea", ops.change})+allowed+`
- ON CONFLICT (id) DO UPDATE SET version = CASE WHEN o.version = 0 THEN 0 ELSE -1 END, change = excluded.change)`)
-	}
-	if len(rows.id) > 0 {
-		st.with("entry_reserve", `(INSERT INTO {schema}.entry AS e (key, version, change) SELECT p.key, 0, p.change FROM `+
-			st.rows("p", column{"plan", "int", rows.plan}, column{"key", "bytea", rows.id}, column{"change", "bytea", rows.change})+allowed+`
- ON CONFLICT (key) DO UPDATE SET version = CASE WHEN e.version = 0 THEN 0 ELSE -1 END, change = excluded.change)`)
-	}
 }
 
 func (st *statement) drop(group []*plan) {
