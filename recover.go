@@ -2,7 +2,9 @@ package idem
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
@@ -130,10 +132,12 @@ func (g *Guard) due(ctx context.Context, tenant, server string) (time.Duration, 
 		if err != nil {
 			return 0, err
 		}
-		for _, r := range page.Records {
-			if d := r.Due(); d > page.Now {
-				return min(recoverIdle, d.Sub(page.Now)), nil
-			}
+		due := slices.IndexFunc(page.Records, func(r *Record) bool { return r.Due() > page.Now })
+		if due < 0 {
+			due = len(page.Records)
+		}
+		for _, i := range g.order(due) {
+			r := page.Records[i]
 			select {
 			case slots <- struct{}{}:
 			case <-ctx.Done():
@@ -146,11 +150,22 @@ func (g *Guard) due(ctx context.Context, tenant, server string) (time.Duration, 
 				}
 			})
 		}
+		if due < len(page.Records) {
+			return min(recoverIdle, page.Records[due].Due().Sub(page.Now)), nil
+		}
 		if page.Next == nil {
 			return recoverIdle, nil
 		}
 		q.After = page.Next // what cannot be moved on must not hide the rest
 	}
+}
+
+// order is an order of n things by chance: recoverers that see the same do not
+// all begin with the same.
+func (g *Guard) order(n int) []int {
+	t := g.token()
+	seed := binary.LittleEndian.Uint64(t[:])
+	return rand.New(rand.NewPCG(seed, 0)).Perm(n)
 }
 
 // handle does what is due for one operation.
