@@ -27,8 +27,9 @@ func (s *Store) Commit(ctx context.Context, c idem.Change) (idem.Stamp, error) {
 
 // verdict is what became of one plan.
 type verdict struct {
-	stamp idem.Stamp
-	err   error
+	stamp     idem.Stamp
+	err       error
+	undecided bool // nothing was changed, and it has to be found out why
 }
 
 // querier is a connection or a transaction.
@@ -39,7 +40,7 @@ type querier interface {
 
 // write carries a group out, whatever it takes, and returns a verdict for each.
 func (s *Store) write(ctx context.Context, group []*plan) []verdict {
-	verdicts := s.persist(ctx, group)
+	verdicts := s.persist(ctx, group, true)
 	for i := range verdicts {
 		if verdicts[i].err == nil {
 			s.announce(group[i])
@@ -51,11 +52,10 @@ func (s *Store) write(ctx context.Context, group []*plan) []verdict {
 }
 
 // persist sends a group until its outcome is known, or for as long as patience
-// and ctx allow.
-func (s *Store) persist(ctx context.Context, group []*plan) []verdict {
+// and ctx allow. lean: first with a leaner statement, where there is one.
+func (s *Store) persist(ctx context.Context, group []*plan, lean bool) []verdict {
 	deadline := time.Now().Add(s.patience)
 	doubt := false // an earlier try may have been applied, or may still be
-	lean := true
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
 		bound, cancel := s.bound(ctx)
 		verdicts, err := s.sendPooled(bound, group, lean)
@@ -65,7 +65,7 @@ func (s *Store) persist(ctx context.Context, group []*plan) []verdict {
 			if doubt {
 				settle(group, verdicts)
 			}
-			return verdicts
+			return s.decide(ctx, group, verdicts)
 		}
 		lean = false // it meets a race with an error, again and again
 		f := judge(err)
@@ -74,6 +74,26 @@ func (s *Store) persist(ctx context.Context, group []*plan) []verdict {
 			return s.failed(ctx, group, err, doubt)
 		}
 	}
+}
+
+// decide sends those again whose verdict the leaner statement left open.
+func (s *Store) decide(ctx context.Context, group []*plan, verdicts []verdict) []verdict {
+	var open []*plan
+	for i := range verdicts {
+		if verdicts[i].undecided {
+			open = append(open, group[i])
+		}
+	}
+	if open == nil {
+		return verdicts
+	}
+	decided := s.persist(ctx, open, false)
+	for i := range verdicts {
+		if verdicts[i].undecided {
+			verdicts[i], decided = decided[0], decided[1:]
+		}
+	}
+	return verdicts
 }
 
 // rest waits before the next try. Where nothing but a race was lost there is
@@ -136,10 +156,13 @@ func (s *Store) sendPooled(ctx context.Context, group []*plan, lean bool) ([]ver
 		return nil, fmt.Errorf("%w: %w", errNoConnection, err)
 	}
 	defer conn.Release()
-	if lean && len(group) == 1 {
+	switch {
+	case lean && len(group) == 1:
 		if now, err := s.sendSingle(ctx, conn, group[0]); err != nil || now != 0 {
 			return []verdict{{stamp: idem.Stamp{Time: now}}}, err
 		}
+	case lean && isFlat(group):
+		return s.sendFlat(ctx, conn, group)
 	}
 	return s.send(ctx, conn, group)
 }

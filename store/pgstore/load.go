@@ -2,7 +2,6 @@ package pgstore
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"time"
 
@@ -148,8 +147,5 @@ func (raw *rawRows) collect(rows pgx.Rows) (now time.Time, err error) {
 	if err := rows.Err(); err != nil {
 		return now, err
 	}
-	if now.IsZero() {
-		return now, errors.New("the server told no time")
-	}
-	return now, nil
+	return now, noTime(now)
 }
