@@ -43,7 +43,7 @@ func flat(group []*plan) (text string, args []any) {
 			}
 		}
 		st.with("updated", `(UPDATE {schema}.operation o SET version = o.version + 1, `+strings.Join(set, ", ")+`
- FROM `+st.rows("p", updates.columns()...)+` WHERE o.id = p.id AND o.version = p.want RETURNING o.id)`)
+ FROM `+st.rows("p", updates.columns()...)+` WHERE o.id = p.id AND `+st.among("o.id", updates.id)+` AND o.version = p.want RETURNING o.id)`)
 	}
 	st.with("put", "("+strings.Join(put, " UNION ALL ")+")")
 	st.mergeFlat(byID)

@@ -48,6 +48,12 @@ func (st *statement) rows(alias string, columns ...column) string {
 	return "unnest(" + strings.Join(args, ", ") + ") AS " + alias + "(" + strings.Join(names, ", ") + ")"
 }
 
+// among holds for the rows with these keys. A join with rows of parameters says
+// the same, but the server may carry that out by reading the whole table.
+func (st *statement) among(column string, keys [][]byte) string {
+	return column + " = ANY (" + st.arg(keys) + "::bytea[])"
+}
+
 type column struct {
 	name, typ string
 	values    any
@@ -322,11 +328,11 @@ func (st *statement) drop(group []*plan) {
 	}
 	if len(ops.id) > 0 {
 		st.with("operation_drop", `(DELETE FROM {schema}.operation o USING `+
-			st.rows("p", column{"plan", "int", ops.plan}, column{"id", "bytea", ops.id})+allowed+` AND o.id = p.id)`)
+			st.rows("p", column{"plan", "int", ops.plan}, column{"id", "bytea", ops.id})+allowed+` AND o.id = p.id AND `+st.among("o.id", ops.id)+`)`)
 	}
 	if len(rows.id) > 0 {
 		st.with("entry_drop", `(DELETE FROM {schema}.entry e USING `+
-			st.rows("p", column{"plan", "int", rows.plan}, column{"key", "bytea", rows.id})+allowed+` AND e.key = p.key)`)
+			st.rows("p", column{"plan", "int", rows.plan}, column{"key", "bytea", rows.id})+allowed+` AND e.key = p.key AND `+st.among("e.key", rows.id)+`)`)
 	}
 }
 
@@ -346,7 +352,7 @@ func (st *statement) extend(group []*plan) {
 	}
 	st.with("extended", `(UPDATE {schema}.operation o SET lease_end = p.lease_end FROM `+
 		st.rows("p", column{"plan", "int", plans}, column{"id", "bytea", id}, column{"token", "bytea", token}, column{"lease_end", "bigint", end})+
-		allowed+` AND o.id = p.id AND `+claimed("p.token")+` AND o.lease_end < p.lease_end)`)
+		allowed+` AND o.id = p.id AND `+st.among("o.id", id)+` AND `+claimed("p.token")+` AND o.lease_end < p.lease_end)`)
 }
 
 // claimed is whether an operation is under the claim with this token.
