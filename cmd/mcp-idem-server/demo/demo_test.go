@@ -26,7 +26,8 @@ func TestDemoCommand(t *testing.T) {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(bin, "demo")
-	cmd.Env = append(os.Environ(), "TMPDIR="+tmp, "HOME="+home, "XDG_STATE_HOME=")
+	// The user's own settings are not the demo's.
+	cmd.Env = append(os.Environ(), "TMPDIR="+tmp, "HOME="+home, "XDG_STATE_HOME=", "MCP_IDEM_LEDGER=bolt:///nowhere/ledger.db", "MCP_IDEM_CONFIG=/nowhere.json")
 	start := time.Now()
 	out, err := cmd.CombinedOutput()
 	t.Logf("\n%s", out)

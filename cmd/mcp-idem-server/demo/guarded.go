@@ -7,6 +7,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/mcp-idem/mcp-idem/cmd/mcp-idem-server/demo/rawmcp"
@@ -14,6 +16,12 @@ import (
 
 // step is how the host names the ask; the same on every ask for it.
 var step = map[string]any{"mcp-idem/task": "order-123", "mcp-idem/step": "open-ticket"}
+
+// foreign leaves out what configures a gateway of the user's: the demo has a
+// ledger of its own.
+func foreign(env []string) []string {
+	return slices.DeleteFunc(env, func(v string) bool { return strings.HasPrefix(v, "MCP_IDEM_") })
+}
 
 // runGuarded kills the gateway in the window and asks its successor the same
 // step, until it is settled, and once more for the replay.
@@ -27,7 +35,7 @@ func runGuarded(ctx context.Context, say *timeline, self, dir string) (int, erro
 	}
 	start := func() *exec.Cmd {
 		cmd := exec.Command(self, "--config", config)
-		cmd.Env = append(os.Environ(), "XDG_STATE_HOME="+dir)
+		cmd.Env = append(foreign(os.Environ()), "XDG_STATE_HOME="+dir)
 		return cmd
 	}
 	if err := dieInWindow(ctx, say, start(), dir, "the gateway", step); err != nil {
