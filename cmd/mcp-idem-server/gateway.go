@@ -42,6 +42,10 @@ func (p *program) gateway(c *cobra.Command, args []string) error {
 		return err
 	}
 	defer st.Close()
+	// It may hold a password, and the guarded server inherits the environment.
+	if err := os.Unsetenv("MCP_IDEM_LEDGER"); err != nil {
+		return err
+	}
 	h, err := p.house(cfg, st, log, 0)
 	if err != nil {
 		return err
