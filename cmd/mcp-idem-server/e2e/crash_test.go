@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -33,21 +34,23 @@ func TestCrashInEveryGap(t *testing.T) {
 		{name: "after a query's record, absent", points: []string{"claimed", "query-recorded"}},
 		{name: "again and again", points: []string{"claimed", "claimed", "dispatched", "query-claimed", "query-answered", "query-claimed", "query-recorded"}, policy: map[string]any{"retry": map[string]any{"max_attempts": 10}}},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			st := ticketStage(t, mustBuild(t, crashGateway), c.policy)
-			if c.hold {
-				must(t, st.ctl.Hold(ticketTool))
-			}
-			for _, point := range c.points {
-				st.dieAt(point)
-				must(t, st.ctl.Hold(""))
-			}
-			gw := st.start()
-			m := settle(t, gw, ticketTool, ticketArgs, ticketStep)
-			wantTicket(t, st, m)
-			wantReplay(t, gw, ticketTool, ticketArgs, ticketStep, m)
-		})
+		for _, l := range ledgers() {
+			t.Run(fmt.Sprintf("%s/%s", l, c.name), func(t *testing.T) {
+				t.Parallel()
+				st := ticketStageOn(t, l, mustBuild(t, crashGateway), c.policy)
+				if c.hold {
+					must(t, st.ctl.Hold(ticketTool))
+				}
+				for _, point := range c.points {
+					st.dieAt(point)
+					must(t, st.ctl.Hold(""))
+				}
+				gw := st.start()
+				m := settle(t, gw, ticketTool, ticketArgs, ticketStep)
+				wantTicket(t, st, m)
+				wantReplay(t, gw, ticketTool, ticketArgs, ticketStep, m)
+			})
+		}
 	}
 }
 

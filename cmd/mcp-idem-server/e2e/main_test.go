@@ -14,6 +14,7 @@ import (
 	"github.com/mcp-idem/mcp-idem/cmd/mcp-idem-server/demo"
 	"github.com/mcp-idem/mcp-idem/cmd/mcp-idem-server/e2e/npm"
 	"github.com/mcp-idem/mcp-idem/cmd/mcp-idem-server/e2e/relay"
+	"github.com/mcp-idem/mcp-idem/internal/pgtest"
 )
 
 // repository is the module's root, seen from this package's directory.
@@ -42,7 +43,7 @@ func run(m *testing.M) int {
 		return 1
 	}
 	defer func() { _ = os.RemoveAll(builds) }()
-	return m.Run()
+	return pgtest.Main(m)
 }
 
 var (

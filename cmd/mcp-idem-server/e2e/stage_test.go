@@ -27,6 +27,7 @@ type stage struct {
 // setting is what a stage is made of.
 type setting struct {
 	bin      string
+	ledger   ledger // nil: bolt
 	name     string // in mcpServers
 	storage  string // the server's directory
 	command  []string
@@ -38,6 +39,9 @@ type setting struct {
 func newStage(t *testing.T, s setting) *stage {
 	t.Helper()
 	home := t.TempDir()
+	if s.ledger == nil {
+		s.ledger = bolt{}
+	}
 	st := &stage{t: t, bin: s.bin, dir: s.storage, config: filepath.Join(home, "config.json"), ctl: relay.Control{Dir: filepath.Join(home, "control")}}
 	must(t, os.Mkdir(st.ctl.Dir, 0o700))
 	self, err := os.Executable()
@@ -47,7 +51,7 @@ func newStage(t *testing.T, s setting) *stage {
 		args = append(args, "-linger")
 	}
 	config, err := json.MarshalIndent(map[string]any{
-		"ledger":     "bolt://" + filepath.Join(home, "ledger.db"),
+		"ledger":     s.ledger.url(t, home),
 		"lease":      "2s",
 		"mcpServers": map[string]any{s.name: map[string]any{"command": self, "args": append(append(args, "--"), s.command...), "env": s.env}},
 		"policies":   s.policies,
@@ -61,12 +65,17 @@ func newStage(t *testing.T, s setting) *stage {
 // realStage is a stage with a server from npm.
 func realStage(t *testing.T, s npm.Server, policies []map[string]any, linger bool) *stage {
 	t.Helper()
+	return realStageOn(t, nil, s, policies, linger)
+}
+
+func realStageOn(t *testing.T, l ledger, s npm.Server, policies []map[string]any, linger bool) *stage {
+	t.Helper()
 	root := needServers(t)
 	dir := t.TempDir()
 	must(t, s.Prepare(root, dir))
 	command, env := s.Command(root, dir)
 	return newStage(t, setting{
-		bin: mustBuild(t, gateway), name: s.Name, storage: dir, command: command, env: env, policies: policies, linger: linger,
+		bin: mustBuild(t, gateway), ledger: l, name: s.Name, storage: dir, command: command, env: env, policies: policies, linger: linger,
 	})
 }
 

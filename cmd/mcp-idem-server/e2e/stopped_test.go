@@ -16,7 +16,15 @@ import (
 // it in the pipe is the outcome, whatever the lease says.
 func TestStoppedPastItsLease(t *testing.T) {
 	t.Parallel()
-	st := ticketStage(t, mustBuild(t, gateway), nil)
+	for _, l := range ledgers() {
+		t.Run(l.String(), func(t *testing.T) {
+			t.Parallel()
+			stopPastLease(t, ticketStageOn(t, l, mustBuild(t, gateway), nil))
+		})
+	}
+}
+
+func stopPastLease(t *testing.T, st *stage) {
 	gw := st.start()
 	must(t, st.ctl.Hold(ticketTool))
 	asked := askInBackground(t, gw, ticketTool, ticketArgs, ticketStep)
@@ -62,6 +70,11 @@ var (
 // policy.
 func ticketStage(t *testing.T, bin string, more map[string]any) *stage {
 	t.Helper()
+	return ticketStageOn(t, nil, bin, more)
+}
+
+func ticketStageOn(t *testing.T, l ledger, bin string, more map[string]any) *stage {
+	t.Helper()
 	if testing.Short() {
 		t.Skip("killing processes is not for -short")
 	}
@@ -81,7 +94,7 @@ func ticketStage(t *testing.T, bin string, more map[string]any) *stage {
 		policy[k] = v
 	}
 	return newStage(t, setting{
-		bin: bin, name: "tickets", storage: dir, command: []string{self, "__tickets", "-dir", dir}, env: map[string]string{},
+		bin: bin, ledger: l, name: "tickets", storage: dir, command: []string{self, "__tickets", "-dir", dir}, env: map[string]string{},
 		policies: []map[string]any{{"match": "tickets/search_tickets", "effect": "read"}, policy},
 	})
 }

@@ -14,7 +14,16 @@ import (
 // settled. IDEM_TORTURE=10m makes it go on for so long; else a few rounds run.
 func TestTortureKilledAtRandomMoments(t *testing.T) {
 	t.Parallel()
-	st := ticketStage(t, mustBuild(t, gateway), map[string]any{"retry": map[string]any{"max_attempts": 20, "initial": "10ms", "max": "50ms"}})
+	for _, l := range ledgers() {
+		t.Run(l.String(), func(t *testing.T) {
+			t.Parallel()
+			killAtRandomMoments(t, l)
+		})
+	}
+}
+
+func killAtRandomMoments(t *testing.T, l ledger) {
+	st := ticketStageOn(t, l, mustBuild(t, gateway), map[string]any{"retry": map[string]any{"max_attempts": 20, "initial": "10ms", "max": "50ms"}})
 	rounds, end := 4, time.Now()
 	if s := os.Getenv("IDEM_TORTURE"); s != "" {
 		d, err := time.ParseDuration(s)

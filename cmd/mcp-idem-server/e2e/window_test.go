@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/mcp-idem/mcp-idem/cmd/mcp-idem-server/demo/rawmcp"
@@ -33,38 +34,69 @@ func realCases() []realCase {
 	return append(all, realCase{"db by business key", byKey, policies})
 }
 
+// window is one kill: who dies in front of which server, with which ledger.
+type window struct {
+	realCase
+	victim victim
+	ledger ledger
+}
+
+func (w window) String() string {
+	if w.ledger == (postgres{}) {
+		return fmt.Sprintf("postgres/%s/%s", w.name, w.victim)
+	}
+	return fmt.Sprintf("%s/%s", w.name, w.victim)
+}
+
+// stage is the window's stage. The orphan of a gateway killed alone lives on: its
+// end must be made certain before its storage is believed.
+func (w window) stage(t *testing.T) *stage {
+	t.Helper()
+	return realStageOn(t, w.ledger, w.server, w.policies, w.victim == killGateway)
+}
+
+// windows are all servers with all victims, and one victim of each with the
+// ledger in Postgres; turn is the first one's.
+func windows(turn int) []window {
+	var all []window
+	for i, c := range realCases() {
+		victims := []victim{killGateway, killUpstream, killBoth}
+		for _, v := range victims {
+			all = append(all, window{c, v, bolt{}})
+		}
+		all = append(all, window{c, victims[(i+turn)%len(victims)], postgres{}})
+	}
+	return all
+}
+
 // The dangerous window: the effect is in the server's storage, its answer has
 // not come, and SIGKILL ends the gateway, the upstream or both. The same step
 // asked again is settled by asking the server, and replays from then on.
 func TestKilledBetweenEffectAndRecord(t *testing.T) {
 	t.Parallel()
-	for _, c := range realCases() {
-		for _, v := range []victim{killGateway, killUpstream, killBoth} {
-			t.Run(c.name+"/"+string(v), func(t *testing.T) {
-				t.Parallel()
-				// The orphan of a gateway killed alone lives on: its end must be
-				// made certain before its storage is believed.
-				st := realStage(t, c.server, c.policies, v == killGateway)
-				gw := st.start()
-				must(t, st.ctl.Hold(c.server.Tool))
-				args, meta := c.server.Arguments(st.dir), step("order-17", "ship")
-				lost := askInBackground(t, gw, c.server.Tool, args, meta)
-				st.wait(relay.Held, c.server.Tool, 1)
-				must(t, st.ctl.Hold(""))
-				gw = st.kill(v, gw)
+	for _, w := range windows(0) {
+		t.Run(w.String(), func(t *testing.T) {
+			t.Parallel()
+			st := w.stage(t)
+			gw := st.start()
+			must(t, st.ctl.Hold(w.server.Tool))
+			args, meta := w.server.Arguments(st.dir), step("order-17", "ship")
+			lost := askInBackground(t, gw, w.server.Tool, args, meta)
+			st.wait(relay.Held, w.server.Tool, 1)
+			must(t, st.ctl.Hold(""))
+			gw = st.kill(w.victim, gw)
 
-				m := settle(t, gw, c.server.Tool, args, meta)
-				wantCommitted(t, m, true)
-				wantReplay(t, gw, c.server.Tool, args, meta, m)
-				st.wantOnce(c.server)
-				if v != killUpstream {
-					<-lost
-				}
-				first := st.started(1)
-				gone(t, "the first relay", first.Pid)
-				gone(t, "the first server", first.Server)
-			})
-		}
+			m := settle(t, gw, w.server.Tool, args, meta)
+			wantCommitted(t, m, true)
+			wantReplay(t, gw, w.server.Tool, args, meta, m)
+			st.wantOnce(w.server)
+			if w.victim != killUpstream {
+				<-lost
+			}
+			first := st.started(1)
+			gone(t, "the first relay", first.Pid)
+			gone(t, "the first server", first.Server)
+		})
 	}
 }
 
@@ -72,28 +104,26 @@ func TestKilledBetweenEffectAndRecord(t *testing.T) {
 // call is made again, and that is the one effect.
 func TestKilledBeforeTheEffect(t *testing.T) {
 	t.Parallel()
-	for _, c := range realCases() {
-		for _, v := range []victim{killGateway, killUpstream, killBoth} {
-			t.Run(c.name+"/"+string(v), func(t *testing.T) {
-				t.Parallel()
-				st := realStage(t, c.server, c.policies, v == killGateway)
-				gw := st.start()
-				must(t, st.ctl.Drop(c.server.Tool))
-				args, meta := c.server.Arguments(st.dir), step("order-17", "ship")
-				lost := askInBackground(t, gw, c.server.Tool, args, meta)
-				st.wait(relay.Dropped, c.server.Tool, 1)
-				must(t, st.ctl.Drop(""))
-				gw = st.kill(v, gw)
+	for _, w := range windows(1) {
+		t.Run(w.String(), func(t *testing.T) {
+			t.Parallel()
+			st := w.stage(t)
+			gw := st.start()
+			must(t, st.ctl.Drop(w.server.Tool))
+			args, meta := w.server.Arguments(st.dir), step("order-17", "ship")
+			lost := askInBackground(t, gw, w.server.Tool, args, meta)
+			st.wait(relay.Dropped, w.server.Tool, 1)
+			must(t, st.ctl.Drop(""))
+			gw = st.kill(w.victim, gw)
 
-				m := settle(t, gw, c.server.Tool, args, meta)
-				wantCommitted(t, m, false)
-				wantReplay(t, gw, c.server.Tool, args, meta, m)
-				st.wantOnce(c.server)
-				if v != killUpstream {
-					<-lost
-				}
-			})
-		}
+			m := settle(t, gw, w.server.Tool, args, meta)
+			wantCommitted(t, m, false)
+			wantReplay(t, gw, w.server.Tool, args, meta, m)
+			st.wantOnce(w.server)
+			if w.victim != killUpstream {
+				<-lost
+			}
+		})
 	}
 }
 
