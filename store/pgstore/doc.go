@@ -1,5 +1,5 @@
 // Package pgstore is the ledger that several hosts share: a schema in a
-// PostgreSQL database, version 14 or newer, or in an engine that speaks its
+// PostgreSQL database, version 15 or newer, or in an engine that speaks its
 // protocol and SQL.
 //
 // # Tables
