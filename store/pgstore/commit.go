@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -22,6 +23,7 @@ func (s *Store) Commit(ctx context.Context, c idem.Change) (idem.Stamp, error) {
 	if err != nil {
 		return idem.Stamp{}, err
 	}
+	p.deadline, p.done = time.Now().Add(s.patience), make(chan verdict, 1)
 	return s.commit(ctx, p)
 }
 
@@ -38,25 +40,12 @@ type querier interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }
 
-// write carries a group out, whatever it takes, and returns a verdict for each.
-func (s *Store) write(ctx context.Context, group []*plan) []verdict {
-	verdicts := s.persist(ctx, group, true)
-	for i := range verdicts {
-		if verdicts[i].err == nil {
-			s.announce(group[i])
-		} else {
-			verdicts[i] = verdict{err: public(verdicts[i].err)}
-		}
-	}
-	return verdicts
-}
-
-// persist sends a group until its outcome is known, or for as long as patience
-// and ctx allow. lean: first with a leaner statement, where there is one.
-func (s *Store) persist(ctx context.Context, group []*plan, lean bool) []verdict {
-	deadline := time.Now().Add(s.patience)
+// persist sends a group until the outcome of each plan is known, or for as long
+// as its patience and ctx allow, and tells it. lean: first with a leaner
+// statement, where there is one.
+func (s *Store) persist(ctx context.Context, group []*plan, lean bool) {
 	doubt := false // an earlier try may have been applied, or may still be
-	for pause := firstPause; ; pause = min(2*pause, lastPause) {
+	for pause := firstPause; len(group) > 0; pause = min(2*pause, lastPause) {
 		bound, cancel := s.bound(ctx)
 		verdicts, err := s.sendPooled(bound, group, lean)
 		cancel()
@@ -65,35 +54,42 @@ func (s *Store) persist(ctx context.Context, group []*plan, lean bool) []verdict
 			if doubt {
 				settle(group, verdicts)
 			}
-			return s.decide(ctx, group, verdicts)
+			s.decide(ctx, group, verdicts)
+			return
 		}
 		lean = false // it meets a race with an error, again and again
 		f := judge(err)
 		doubt = doubt || f == unknown
-		if f == refused || time.Now().Add(pause).After(deadline) || !rest(ctx, f, pause) {
-			return s.failed(ctx, group, err, doubt)
+		group = s.give(ctx, group, err, doubt, func(p *plan) bool { return f == refused || time.Now().Add(pause).After(p.deadline) })
+		if len(group) > 0 && !rest(ctx, f, pause) {
+			s.give(ctx, group, err, doubt, func(*plan) bool { return true })
+			return
 		}
 	}
 }
 
-// decide sends those again whose verdict the leaner statement left open.
-func (s *Store) decide(ctx context.Context, group []*plan, verdicts []verdict) []verdict {
+// decide tells the plans their verdicts, and sends those again whose verdict the
+// leaner statement left open.
+func (s *Store) decide(ctx context.Context, group []*plan, verdicts []verdict) {
 	var open []*plan
-	for i := range verdicts {
+	for i, p := range group {
 		if verdicts[i].undecided {
-			open = append(open, group[i])
+			open = append(open, p)
+		} else {
+			s.tell(p, verdicts[i])
 		}
 	}
-	if open == nil {
-		return verdicts
+	s.persist(ctx, open, false)
+}
+
+// tell ends a plan.
+func (s *Store) tell(p *plan, v verdict) {
+	if v.err == nil {
+		s.announce(p)
+	} else {
+		v = verdict{err: public(v.err)}
 	}
-	decided := s.persist(ctx, open, false)
-	for i := range verdicts {
-		if verdicts[i].undecided {
-			verdicts[i], decided = decided[0], decided[1:]
-		}
-	}
-	return verdicts
+	p.done <- v
 }
 
 // rest waits before the next try. Where nothing but a race was lost there is
@@ -105,10 +101,11 @@ func rest(ctx context.Context, f fate, pause time.Duration) bool {
 	return sleep(ctx, pause)
 }
 
-func (s *Store) failed(ctx context.Context, group []*plan, err error, doubt bool) []verdict {
+// give tells those that give up why, and returns the others.
+func (s *Store) give(ctx context.Context, group []*plan, err error, doubt bool, up func(*plan) bool) []*plan {
 	switch {
 	case doubt:
-		err = s.explain(err)
+		err = fmt.Errorf("%w: %w", idem.ErrCommitUnknown, s.explain(err))
 	case s.closed.Load():
 		err = idem.ErrClosed
 	case ctx.Err() != nil:
@@ -116,14 +113,13 @@ func (s *Store) failed(ctx context.Context, group []*plan, err error, doubt bool
 	default:
 		err = s.explain(err)
 	}
-	if doubt {
-		err = fmt.Errorf("%w: %w", idem.ErrCommitUnknown, err)
-	}
-	verdicts := make([]verdict, len(group))
-	for i := range verdicts {
-		verdicts[i].err = err
-	}
-	return verdicts
+	return slices.DeleteFunc(group, func(p *plan) bool {
+		if !up(p) {
+			return false
+		}
+		s.tell(p, verdict{err: err})
+		return true
+	})
 }
 
 // settle judges conflicts after a try whose outcome is not known. A row that

@@ -3,6 +3,7 @@ package pgstore
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -13,8 +14,10 @@ const (
 	// laneCount is how many groups are on their way at once: while one waits for
 	// the disk, the next one keeps the server busy.
 	laneCount = 2
-	// groupMax bounds one group.
-	groupMax = 128
+	// groupMax and groupBytes bound one group: its statement must neither take long
+	// nor come near the gigabyte that the protocol allows.
+	groupMax   = 128
+	groupBytes = 8 << 20
 	// lateWait is how long a caller whose context ended waits for a group that has
 	// its Change already, before it calls the outcome unknown.
 	lateWait = time.Second
@@ -26,38 +29,30 @@ const (
 type lanes struct {
 	mu      sync.Mutex
 	active  int
-	waiting []*request
+	waiting []*plan
 	closed  bool
 	ended   sync.WaitGroup // of lanes that are taken
 }
 
-// request is one Change that waits for its turn.
-type request struct {
-	plan  *plan
-	taken bool // under lanes.mu
-	done  chan verdict
-}
-
 // enter takes a lane, or queues the plan.
-func (l *lanes) enter(p *plan) (*request, error) {
+func (l *lanes) enter(p *plan) (taken bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {
-		return nil, idem.ErrClosed
+		return false, idem.ErrClosed
 	}
 	if l.active < laneCount {
 		l.active++
 		l.ended.Add(1)
-		return nil, nil
+		return true, nil
 	}
-	r := &request{plan: p, done: make(chan verdict, 1)}
-	l.waiting = append(l.waiting, r)
-	return r, nil
+	l.waiting = append(l.waiting, p)
+	return false, nil
 }
 
 // next gives a lane its next group: those that waited longest, no two of which
 // touch the same row. nil: nothing waits, and the lane is free.
-func (l *lanes) next() []*request {
+func (l *lanes) next() []*plan {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.waiting) == 0 {
@@ -65,16 +60,16 @@ func (l *lanes) next() []*request {
 		l.ended.Done()
 		return nil
 	}
-	var group, rest []*request
+	var group, rest []*plan
 	rows := map[idem.Ref]struct{}{}
-	for _, r := range l.waiting {
-		if len(group) == groupMax || r.plan.meets(rows) {
-			rest = append(rest, r)
+	size := 0
+	for _, p := range l.waiting {
+		if len(group) == groupMax || (size > 0 && size+p.size > groupBytes) || p.meets(rows) {
+			rest = append(rest, p)
 			continue
 		}
-		r.taken = true
-		group = append(group, r)
-		for ref := range r.plan.refs {
+		group, size = append(group, p), size+p.size
+		for ref := range p.refs {
 			rows[ref] = struct{}{}
 		}
 	}
@@ -82,19 +77,15 @@ func (l *lanes) next() []*request {
 	return group
 }
 
-// drop takes a request back that no lane has yet.
-func (l *lanes) drop(r *request) bool {
+// drop takes a plan back that no lane has yet.
+func (l *lanes) drop(p *plan) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if r.taken {
+	i := slices.Index(l.waiting, p)
+	if i < 0 {
 		return false
 	}
-	for i := range l.waiting {
-		if l.waiting[i] == r {
-			l.waiting = append(l.waiting[:i:i], l.waiting[i+1:]...)
-			break
-		}
-	}
+	l.waiting = slices.Delete(l.waiting, i, i+1)
 	return true
 }
 
@@ -102,9 +93,8 @@ func (l *lanes) drop(r *request) bool {
 func (l *lanes) close() {
 	l.mu.Lock()
 	l.closed = true
-	for _, r := range l.waiting {
-		r.taken = true
-		r.done <- verdict{err: idem.ErrClosed}
+	for _, p := range l.waiting {
+		p.done <- verdict{err: idem.ErrClosed}
 	}
 	l.waiting = nil
 	l.mu.Unlock()
@@ -112,44 +102,55 @@ func (l *lanes) close() {
 }
 
 func (s *Store) commit(ctx context.Context, p *plan) (idem.Stamp, error) {
-	r, err := s.lanes.enter(p)
+	taken, err := s.lanes.enter(p)
 	if err != nil {
 		return idem.Stamp{}, err
 	}
-	if r == nil {
-		v := s.write(ctx, []*plan{p})[0]
+	if taken {
+		s.persist(ctx, []*plan{p}, true)
 		if group := s.lanes.next(); group != nil {
 			go s.drive(group)
 		}
+		v := <-p.done
 		return v.stamp, v.err
 	}
+	turn := time.NewTimer(time.Until(p.deadline))
+	defer turn.Stop()
 	select {
-	case v := <-r.done:
+	case v := <-p.done:
+		return v.stamp, v.err
+	case <-turn.C: // who has a lane knows the deadline too
+		if s.lanes.drop(p) {
+			return idem.Stamp{}, s.explain(fmt.Errorf("%w: others are before this one, and wait for the server", errNoConnection))
+		}
+	case <-ctx.Done():
+		if s.lanes.drop(p) {
+			return idem.Stamp{}, ctx.Err()
+		}
+	}
+	return s.late(ctx, p)
+}
+
+// late waits for the verdict on a plan that a lane has.
+func (s *Store) late(ctx context.Context, p *plan) (idem.Stamp, error) {
+	select {
+	case v := <-p.done:
 		return v.stamp, v.err
 	case <-ctx.Done():
 	}
-	if s.lanes.drop(r) {
-		return idem.Stamp{}, ctx.Err()
-	}
-	late := time.NewTimer(lateWait)
-	defer late.Stop()
+	wait := time.NewTimer(lateWait)
+	defer wait.Stop()
 	select {
-	case v := <-r.done:
+	case v := <-p.done:
 		return v.stamp, v.err
-	case <-late.C:
+	case <-wait.C:
 		return idem.Stamp{}, fmt.Errorf("%w: %w", idem.ErrCommitUnknown, ctx.Err())
 	}
 }
 
 // drive sends groups until nothing waits.
-func (s *Store) drive(group []*request) {
+func (s *Store) drive(group []*plan) {
 	for ; group != nil; group = s.lanes.next() {
-		plans := make([]*plan, len(group))
-		for i, r := range group {
-			plans[i] = r.plan
-		}
-		for i, v := range s.write(s.ctx, plans) {
-			group[i].done <- v
-		}
+		s.persist(s.ctx, group, true)
 	}
 }

@@ -2,8 +2,10 @@ package pgstore
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	idem "github.com/mcp-idem/mcp-idem"
 )
@@ -86,9 +88,14 @@ func (s *Store) Load(ctx context.Context, refs ...idem.Ref) (idem.Snapshot, erro
 		}
 		return snap, err
 	}
+	turn := time.NewTimer(s.patience + s.timeout)
+	defer turn.Stop()
 	select {
 	case r := <-w.done:
 		return r.snap, r.err
+	case <-turn.C:
+		s.loads.drop(w)
+		return idem.Snapshot{}, s.explain(fmt.Errorf("%w: others are before this one, and wait for the server", errNoConnection))
 	case <-ctx.Done():
 		s.loads.drop(w)
 		return idem.Snapshot{}, ctx.Err()

@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"fmt"
 	"slices"
+	"time"
 
 	idem "github.com/mcp-idem/mcp-idem"
 	"github.com/mcp-idem/mcp-idem/store/internal/core"
@@ -24,8 +25,12 @@ type plan struct {
 	twins   []idem.Row // slots that hold nothing but the twins to join
 	handed  []idem.Row // deliveries to merge
 	merges  []entry    // of aliases, twins and handed, in this order
+	size    int        // of what is stored, about
 	changed []idem.ID  // operations that waiters may wait for
 	ended   []idem.ID  // of these, those that are not STARTED
+
+	deadline time.Time    // of Commit's patience
+	done     chan verdict // takes one
 }
 
 func newPlan(c *idem.Change) (*plan, error) {
@@ -160,6 +165,7 @@ func (p *plan) encode() error {
 		if p.bodies[i], err = newEntry(&p.puts[i]); err != nil {
 			return err
 		}
+		p.size += len(p.bodies[i].body)
 	}
 	for _, rows := range [][]idem.Row{p.aliases, p.twins, p.handed} {
 		for i := range rows {
