@@ -2,6 +2,7 @@ package pgstore_test
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -107,10 +108,10 @@ func (m *model) step() bool {
 	_, want := m.memory.Commit(m.t.Context(), c)
 	_, got := m.l.Commit(m.t.Context(), c)
 	agree := conflicted(want) == conflicted(got) && (want == nil) == (got == nil)
-	if conflict, ok := got.(*idem.Conflict); ok && agree { // of several needs that do not hold, any is named
+	if conflict, ok := errors.AsType[*idem.Conflict](got); ok && agree { // of several needs that do not hold, any is named
 		i := slices.IndexFunc(c.Needs, func(n idem.Need) bool { return n.Ref == conflict.Ref })
 		_, want = m.memory.Commit(m.t.Context(), idem.Change{Needs: c.Needs[i : i+1]})
-		agree = gocmp.Equal(want, got)
+		agree = gocmp.Equal(want, error(conflict))
 	}
 	diff := gocmp.Diff(m.load(m.memory), m.load(m.l.Store), cmpopts.EquateEmpty())
 	if !agree || diff != "" {
@@ -173,8 +174,8 @@ func (m *model) row(ref idem.Ref) idem.Row {
 		// Puts under one claim have one end: a shorter one than before is not put
 		// by anybody, and kept away here only.
 		r.Operation.Lease = idem.Lease{Token: m.token()}
-		if hours := time.Duration(r.Operation.Lease.Token[0])*2 - 1; m.chance(80) {
-			r.Operation.Lease.End = m.now.Add(hours * time.Hour)
+		if m.chance(80) {
+			r.Operation.Lease.End = m.now.Add(time.Duration(2*int(r.Operation.Lease.Token[0])-1) * time.Hour)
 		}
 		r.Operation.Reconcile.Next = idem.Instant(n)
 	case idem.KindKey:
