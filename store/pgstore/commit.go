@@ -146,12 +146,17 @@ type conflict struct {
 
 func (c *conflict) Unwrap() error { return c.Conflict }
 
-func (s *Store) sendPooled(ctx context.Context, group []*plan, lean bool) ([]verdict, error) {
+func (s *Store) sendPooled(ctx context.Context, group []*plan, lean bool) (verdicts []verdict, err error) {
 	conn, err := s.pool.Acquire(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errNoConnection, err)
 	}
 	defer conn.Release()
+	defer func() {
+		if readOnly(err) {
+			s.pool.Reset() // the primary may be elsewhere now
+		}
+	}()
 	switch {
 	case lean && len(group) == 1:
 		if now, err := s.sendSingle(ctx, conn, group[0]); err != nil || now != 0 {

@@ -96,6 +96,12 @@ func judge(err error) fate {
 // errPath: search_path is not to be trusted.
 var errPath = errors.New("pgstore: search_path does not begin with pg_catalog")
 
+// readOnly reports that the server takes no writes any more.
+func readOnly(err error) bool {
+	pg, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && pg.Code == "25006"
+}
+
 // errNoConnection: the pool had none to give, so nothing was sent.
 var errNoConnection = errors.New("no connection")
 
