@@ -104,6 +104,7 @@ func together(n int, fn func(n int)) {
 func sql(t testing.TB, url string, texts ...string) {
 	t.Helper()
 	c := connect(t, url)
+	defer c.Close(context.Background())
 	for _, text := range texts {
 		if _, err := c.Exec(context.WithoutCancel(t.Context()), text); err != nil {
 			t.Fatalf("%s: %v", text, err)
@@ -114,19 +115,21 @@ func sql(t testing.TB, url string, texts ...string) {
 // ask reads one value.
 func ask[T any](t testing.TB, url, text string, args ...any) (v T) {
 	t.Helper()
-	if err := connect(t, url).QueryRow(t.Context(), text, args...).Scan(&v); err != nil {
+	c := connect(t, url)
+	defer c.Close(context.Background())
+	if err := c.QueryRow(t.Context(), text, args...).Scan(&v); err != nil {
 		t.Fatalf("%s: %v", text, err)
 	}
 	return v
 }
 
+// connect opens a connection, which the caller closes.
 func connect(t testing.TB, url string) *pgx.Conn {
 	t.Helper()
 	c, err := pgx.Connect(context.WithoutCancel(t.Context()), url) // in a cleanup too
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = c.Close(context.Background()) })
 	return c
 }
 
