@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/url"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -96,9 +97,7 @@ func (c Config) read() (*place, error) {
 	}
 	sizes := q.Has("pool_max_conns")
 	modes := q.Has("default_query_exec_mode")
-	q.Del("schema")
-	q.Del("pooler")
-	u.RawQuery = q.Encode()
+	u.RawQuery = without(u.RawQuery, "schema", "pooler")
 	p.schema, p.channel = pgx.Identifier{schema}.Sanitize(), schema
 	p.name = describe(u)
 	if p.conf, err = pgxpool.ParseConfig(u.String()); err != nil {
@@ -106,6 +105,15 @@ func (c Config) read() (*place, error) {
 	}
 	p.defaults(sizes, modes)
 	return p, nil
+}
+
+// without leaves parameters out of a query. The others stay as they are written:
+// libpq and pgx take a plus sign for a plus sign, and net/url for a space.
+func without(query string, names ...string) string {
+	return strings.Join(slices.DeleteFunc(strings.Split(query, "&"), func(param string) bool {
+		name, _, _ := strings.Cut(param, "=")
+		return slices.Contains(names, name)
+	}), "&")
 }
 
 func (p *place) defaults(sizes, modes bool) {
