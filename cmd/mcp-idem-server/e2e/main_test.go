@@ -23,7 +23,8 @@ const repository = "../../.."
 // builds is where the gateway is built, once a run and only when asked for.
 var builds string
 
-// TestMain lets the test binary be the relay and the tickets server too.
+// TestMain lets the test binary be the relay, the tickets server and the first
+// process of a host too.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 {
 		switch os.Args[1] {
@@ -31,6 +32,8 @@ func TestMain(m *testing.M) {
 			os.Exit(relay.Main(os.Args[2:]))
 		case "__tickets":
 			os.Exit(demo.TicketsMain(os.Args[2:], os.Stderr))
+		case "__host":
+			os.Exit(hostMain(os.Args[2:]))
 		}
 	}
 	os.Exit(run(m))

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"os"
@@ -22,6 +23,7 @@ type stage struct {
 	dir    string // the server's storage
 	config string
 	ctl    relay.Control
+	enter  func(*exec.Cmd) *exec.Cmd // takes a command to the host that it runs on; nil: this one
 }
 
 // setting is what a stage is made of.
@@ -33,7 +35,8 @@ type setting struct {
 	command  []string
 	env      map[string]string
 	policies []map[string]any
-	linger   bool // the server outlives a killed gateway
+	linger   bool   // the server outlives a killed gateway
+	lease    string // "": 2s
 }
 
 func newStage(t *testing.T, s setting) *stage {
@@ -52,7 +55,7 @@ func newStage(t *testing.T, s setting) *stage {
 	}
 	config, err := json.MarshalIndent(map[string]any{
 		"ledger":     s.ledger.url(t, home),
-		"lease":      "2s",
+		"lease":      cmp.Or(s.lease, "2s"),
 		"mcpServers": map[string]any{s.name: map[string]any{"command": self, "args": append(append(args, "--"), s.command...), "env": s.env}},
 		"policies":   s.policies,
 	}, "", "  ")
@@ -83,6 +86,9 @@ func realStageOn(t *testing.T, l ledger, s npm.Server, policies []map[string]any
 func (st *stage) command(env ...string) *exec.Cmd {
 	cmd := exec.Command(st.bin, "--config", st.config)
 	cmd.Env = append(os.Environ(), append(env, "XDG_STATE_HOME="+filepath.Dir(st.config))...)
+	if st.enter != nil {
+		return st.enter(cmd)
+	}
 	return cmd
 }
 
@@ -94,6 +100,15 @@ func (st *stage) start(env ...string) *rawmcp.Client {
 
 func connect(t *testing.T, cmd *exec.Cmd) *rawmcp.Client {
 	t.Helper()
+	c := launch(t, cmd)
+	_, err := c.Initialize(deadline(t))
+	must(t, err)
+	return c
+}
+
+// launch starts a process that ends with the test.
+func launch(t *testing.T, cmd *exec.Cmd) *rawmcp.Client {
+	t.Helper()
 	c, err := rawmcp.Start(cmd)
 	must(t, err)
 	t.Cleanup(func() {
@@ -102,8 +117,6 @@ func connect(t *testing.T, cmd *exec.Cmd) *rawmcp.Client {
 			t.Logf("process %d said:\n%s", c.Pid(), c.Stderr())
 		}
 	})
-	_, err = c.Initialize(deadline(t))
-	must(t, err)
 	return c
 }
 

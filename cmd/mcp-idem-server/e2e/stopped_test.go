@@ -78,10 +78,15 @@ func ticketStageOn(t *testing.T, l ledger, bin string, more map[string]any) *sta
 	if testing.Short() {
 		t.Skip("killing processes is not for -short")
 	}
-	self, err := os.Executable()
-	must(t, err)
 	dir := filepath.Join(t.TempDir(), "tickets")
 	must(t, os.Mkdir(dir, 0o700))
+	return newStage(t, ticketSetting(t, l, bin, dir, more))
+}
+
+func ticketSetting(t *testing.T, l ledger, bin, dir string, more map[string]any) setting {
+	t.Helper()
+	self, err := os.Executable()
+	must(t, err)
 	policy := map[string]any{
 		"match": "tickets/" + ticketTool, "id": ".structuredContent.id",
 		"forward": map[string]any{"argument": "external_reference"},
@@ -93,10 +98,10 @@ func ticketStageOn(t *testing.T, l ledger, bin string, more map[string]any) *sta
 	for k, v := range more {
 		policy[k] = v
 	}
-	return newStage(t, setting{
+	return setting{
 		bin: bin, ledger: l, name: "tickets", storage: dir, command: []string{self, "__tickets", "-dir", dir}, env: map[string]string{},
 		policies: []map[string]any{{"match": "tickets/search_tickets", "effect": "read"}, policy},
-	})
+	}
 }
 
 // wantTicket checks that there is one ticket, and that the answer names it.
