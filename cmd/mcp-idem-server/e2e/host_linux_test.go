@@ -82,7 +82,7 @@ func (w *wire) host(t *testing.T) *host {
 	}
 	t.Cleanup(h.kill)
 	if line, err := bufio.NewReader(out).ReadString('\n'); line != "ready\n" {
-		noHosts(t, fmt.Errorf("its first process does not start: %q, %v", line, err))
+		noHosts(t, fmt.Errorf("its first process does not start: %q, %w", line, err))
 	}
 	if w.prefix != "" {
 		h.addr = w.prefix + strconv.Itoa(1+n)

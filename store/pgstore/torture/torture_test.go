@@ -22,7 +22,7 @@ func TestTorture(t *testing.T) {
 	if s := os.Getenv("IDEM_SEED"); s != "" {
 		seed, err := strconv.ParseUint(s, 10, 64)
 		must(t, err)
-		torture(t, pgtest.Start(t), newPlan(seed))
+		torture(t, startServer(t), newPlan(seed))
 		return
 	}
 	long, err := time.ParseDuration(cmp.Or(os.Getenv("IDEM_TORTURE"), "0s"))
@@ -36,7 +36,7 @@ func TestTorture(t *testing.T) {
 	for lane := range 2 {
 		t.Run(fmt.Sprint(lane), func(t *testing.T) {
 			t.Parallel()
-			s := pgtest.Start(t)
+			s := startServer(t)
 			for done.Add(1) <= int64(runs) || time.Now().Before(end) {
 				p := newPlan(rand.Uint64())
 				t.Run(fmt.Sprint(p.seed), func(t *testing.T) { torture(t, s, p) })
@@ -46,6 +46,13 @@ func TestTorture(t *testing.T) {
 			}
 		})
 	}
+}
+
+// startServer starts a server that does not wait long, when it is stopped, for a
+// paused host that has only begun to connect.
+func startServer(t *testing.T) *pgtest.Server {
+	t.Helper()
+	return pgtest.Start(t, pgtest.Set("authentication_timeout", "5s"))
 }
 
 // torture is one run.
