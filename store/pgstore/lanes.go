@@ -11,9 +11,12 @@ import (
 )
 
 const (
-	// laneCount is how many groups are on their way at once: while one waits for
-	// the disk, the next one keeps the server busy.
-	laneCount = 2
+	// laneMax is how many groups are on their way at once at most. One lane makes
+	// the largest groups, and is all there is as long as it is quick; who finds it
+	// under way for longer than laneSlow (a slow disk, a row that somebody has
+	// locked) opens another one.
+	laneMax  = 3
+	laneSlow = 25 * time.Millisecond
 	// groupMax and groupBytes bound one group: its statement must neither take long
 	// nor come near the gigabyte that the protocol allows.
 	groupMax   = 128
@@ -23,12 +26,22 @@ const (
 	lateWait = time.Second
 )
 
+// gate says who may leave at once.
+type gate struct {
+	active int       // lanes
+	begun  time.Time // when the latest group left
+}
+
+func (g *gate) open(now time.Time) bool {
+	return g.active == 0 || (g.active < laneMax && now.Sub(g.begun) > laneSlow)
+}
+
 // lanes group commits without a timer: a Change that finds a lane free leaves at
-// once, alone, on its caller's goroutine; those that come while all lanes are
-// taken share the next one.
+// once, alone, on its caller's goroutine; those that come while it is under way
+// share the next group.
 type lanes struct {
-	mu      sync.Mutex
-	active  int
+	mu sync.Mutex
+	gate
 	waiting []*plan
 	closed  bool
 	ended   sync.WaitGroup // of lanes that are taken
@@ -41,8 +54,8 @@ func (l *lanes) enter(p *plan) (taken bool, err error) {
 	if l.closed {
 		return false, idem.ErrClosed
 	}
-	if l.active < laneCount {
-		l.active++
+	if now := time.Now(); l.open(now) {
+		l.active, l.begun = l.active+1, now
 		l.ended.Add(1)
 		return true, nil
 	}
@@ -73,7 +86,7 @@ func (l *lanes) next() []*plan {
 			rows[ref] = struct{}{}
 		}
 	}
-	l.waiting = rest
+	l.waiting, l.begun = rest, time.Now()
 	return group
 }
 

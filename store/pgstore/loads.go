@@ -10,19 +10,13 @@ import (
 	idem "github.com/mcp-idem/mcp-idem"
 )
 
-const (
-	// loadLanes is how many loads are on their way at once, each on a connection.
-	loadLanes = 2
-	// loadMax bounds the rows of one statement.
-	loadMax = 512
-)
+// loadMax bounds the rows of one statement.
+const loadMax = 512
 
-// loads share round trips as commits do: a load that finds a lane free leaves at
-// once, on its caller's goroutine; those that come while all are taken share the
-// next statement.
+// loads share round trips as commits do: see lanes.
 type loads struct {
-	mu      sync.Mutex
-	active  int
+	mu sync.Mutex
+	gate
 	waiting []*loading
 }
 
@@ -41,8 +35,8 @@ type loaded struct {
 func (l *loads) enter(refs []idem.Ref) *loading {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.active < loadLanes {
-		l.active++
+	if now := time.Now(); l.open(now) {
+		l.active, l.begun = l.active+1, now
 		return nil
 	}
 	w := &loading{refs: refs, done: make(chan loaded, 1)}
@@ -60,7 +54,7 @@ func (l *loads) leave() (next []*loading) {
 		rows += len(l.waiting[0].refs)
 		l.waiting = l.waiting[1:]
 	}
-	if next == nil {
+	if l.begun = time.Now(); next == nil {
 		l.active--
 	}
 	return next
