@@ -1,6 +1,7 @@
 package idem_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -202,6 +203,7 @@ type house struct {
 	guards []*idem.Guard
 
 	unknownTool string // a tool that no policy knows
+	machine     string // of the next guard; empty: m
 }
 
 func newHouse(t *testing.T) *house {
@@ -220,7 +222,7 @@ func (h *house) guard() *idem.Guard {
 	h.world.mu.Lock()
 	h.last = &process{Store: h.store, dead: make(chan struct{})}
 	h.world.mu.Unlock()
-	g, err := idem.New(idem.Config{Store: h.last, Policy: without{rules{h.rules}, h.unknownTool}, Observer: h.seen, Owner: idem.Owner{Machine: "m", Boot: "b", PID: h.pid, Start: 1}, Processes: h.procs})
+	g, err := idem.New(idem.Config{Store: h.last, Policy: without{rules{h.rules}, h.unknownTool}, Observer: h.seen, Owner: idem.Owner{Machine: cmp.Or(h.machine, "m"), Boot: "b", PID: h.pid, Start: 1}, Processes: h.procs})
 	if err != nil {
 		h.t.Fatal(err)
 	}

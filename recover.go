@@ -51,9 +51,9 @@ func (g *Guard) Recover(ctx context.Context, tenant string, servers []string) er
 }
 
 // sweep finds at start what dead owners left: their leases are over at once,
-// and what is left of their process groups is ended. A living owner's lease
-// begins anew, since the ledger may have changed hands. What nothing is planned
-// for is judged by the policy of today.
+// and what is left of their process groups is ended. The lease of a living owner
+// on this machine begins anew, since the ledger may have changed hands. What
+// nothing is planned for is judged by the policy of today.
 func (g *Guard) sweep(ctx context.Context, tenant string, servers []string) error {
 	for _, s := range States() {
 		if s.Final() {
@@ -100,6 +100,9 @@ func (g *Guard) inheritClaim(ctx context.Context, op ID, r *Record, rules Rules)
 	if g.cfg.Processes.Dead(r.Lease.Owner) {
 		_, err := g.lost(ctx, op, r)
 		return err
+	}
+	if r.Lease.Owner.Machine != g.cfg.Owner.Machine {
+		return nil // what hosts share keeps their renewals, and a dead one needs no more time
 	}
 	now, err := g.cfg.Store.Clock(ctx)
 	if err != nil {

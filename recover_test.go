@@ -55,6 +55,20 @@ func TestRecoverer(t *testing.T) {
 		h.wantState(a.Op, idem.StateCommitted)
 		wake()
 	})
+	timed(t, "those that come and go elsewhere do not keep it alive", func(t *testing.T, h *house) {
+		h.reconcile(time.Second)
+		g := h.guard()
+		defer h.stall(true)()
+		a := h.leave(g, step("s1"), time.Second)
+		h.machine = "n"
+		for range 6 {
+			stop := h.recovers(h.guard(), "tickets")
+			time.Sleep(5 * time.Second)
+			stop()
+			time.Sleep(5 * time.Second)
+		}
+		h.wantState(a.Op, idem.StateCommitted)
+	})
 	timed(t, "two of them share the work", func(t *testing.T, h *house) {
 		h.reconcile(time.Second)
 		var ops []idem.ID
