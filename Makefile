@@ -60,7 +60,7 @@ bench-postgres: ## Run the Postgres store beside a plain table and DBOS (BENCH=p
 
 .PHONY: torture
 torture: ## Run the randomised tests and crash tests for TORTURE (10m) a package
-	IDEM_TORTURE=$(TORTURE) $(GO) test -race -count 1 -timeout 0 -run 'Torture|Random|Crash' -v $(PKG)
+	IDEM_TORTURE=$(TORTURE) $(GO) test -race -count 1 -timeout 0 -run 'Torture|Random|Crash|Hosts' -v $(PKG)
 
 .PHONY: fuzz
 fuzz: ## Fuzz each target for FUZZTIME (30s)
