@@ -29,6 +29,7 @@ type orders struct {
 	Skew       time.Duration
 	Reconcile  bool
 	Settle     time.Duration
+	Atomic     bool // effects commit with their outcomes
 	Quiet      bool // it asks for nothing
 }
 
@@ -62,7 +63,7 @@ func live(o orders) error {
 	running.Go(func() { _ = g.Recover(life, tenant, []string{server}) }) // until life ends
 	if !o.Quiet {
 		for range 3 {
-			asking.Go(func() { h.ask(rest, g) })
+			asking.Go(func() { h.ask(rest, g, st) })
 		}
 	}
 	<-life.Done()
@@ -170,7 +171,7 @@ func (h *host) Rules(tool string) (idem.Rules, bool) {
 	if tool == "shop/book" {
 		r.Key = func(args []byte) (string, error) { return string(args), nil }
 	}
-	if h.Reconcile {
+	if h.Reconcile && !h.Atomic {
 		r.Query = &idem.QueryRules{Reconciler: h.client, Settle: h.Settle, Every: 150 * time.Millisecond, GiveUp: giveUp}
 	}
 	return r, true
@@ -178,7 +179,7 @@ func (h *host) Rules(tool string) (idem.Rules, bool) {
 
 // ask keeps asking. What is asked for changes with the time, for all hosts alike,
 // so that they meet.
-func (h *host) ask(ctx context.Context, g *idem.Guard) {
+func (h *host) ask(ctx context.Context, g *idem.Guard, st *pgstore.Store) {
 	for ctx.Err() == nil {
 		round := int(now().sub(h.Began) / (800 * time.Millisecond))
 		name := fmt.Sprintf("%d-%d", round, h.n(2))
@@ -199,8 +200,12 @@ func (h *host) ask(ctx context.Context, g *idem.Guard) {
 			a.Tool, a.Step = "shop/order", name
 			name = "step " + name
 		}
+		effect := h.client.effect(name)
+		if h.Atomic {
+			effect = h.book(st, name)
+		}
 		patience, cancel := context.WithTimeout(context.WithoutCancel(ctx), h.between(30*time.Millisecond, 2*time.Second))
-		answer := g.Do(patience, a, h.client.effect(name))
+		answer := g.Do(patience, a, effect)
 		cancel()
 		h.rec.answer(&answer)
 		answer.Deliver()(nil)

@@ -22,6 +22,7 @@ const (
 // plan is what a seed decides about a run.
 type plan struct {
 	seed      uint64
+	atomic    bool          // effects commit with their outcomes; the shop has no part in it
 	reconcile bool          // the shop can be asked
 	machines  int           // 1: every host can tell that another's process is dead
 	lease     time.Duration // of a claim
@@ -43,12 +44,13 @@ func newPlan(seed uint64) plan {
 			p.latency[i] = between(rng, time.Millisecond, 20*time.Millisecond)
 		}
 	}
+	p.atomic = rng.IntN(5) == 0
 	return p
 }
 
 func (p plan) String() string {
-	return fmt.Sprintf("seed %d: reconcile %v, %d machines, lease %v, patience %v, skew %v, latency %v",
-		p.seed, p.reconcile, p.machines, p.lease, p.patience, p.skew, p.latency)
+	return fmt.Sprintf("seed %d: atomic %v, reconcile %v, %d machines, lease %v, patience %v, skew %v, latency %v",
+		p.seed, p.atomic, p.reconcile, p.machines, p.lease, p.patience, p.skew, p.latency)
 }
 
 func between(rng *rand.Rand, a, b time.Duration) time.Duration {

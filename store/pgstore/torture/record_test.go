@@ -99,10 +99,22 @@ type recorded struct {
 }
 
 func (s *recorded) Commit(ctx context.Context, c idem.Change) (idem.Stamp, error) {
-	e := event{What: called, N: s.rec.n.Add(1), Rows: wanted(&c), At: now()}
-	s.rec.write(e)
+	n := s.rec.called(&c)
 	stamp, err := s.Store.Commit(ctx, c)
-	e = event{What: returned, N: e.N, At: now(), Stamp: stamp.Time}
+	s.rec.returned(n, stamp, err)
+	return stamp, err
+}
+
+// called writes down that a commit begins, and returns its number.
+func (r *recorder) called(c *idem.Change) int64 {
+	e := event{What: called, N: r.n.Add(1), Rows: wanted(c), At: now()}
+	r.write(e)
+	return e.N
+}
+
+// returned writes down how it has ended.
+func (r *recorder) returned(n int64, stamp idem.Stamp, err error) {
+	e := event{What: returned, N: n, At: now(), Stamp: stamp.Time}
 	var conflict *idem.Conflict
 	switch {
 	case err == nil:
@@ -114,8 +126,7 @@ func (s *recorded) Commit(ctx context.Context, c idem.Change) (idem.Stamp, error
 	default:
 		e.How, e.Why = refused, err.Error()
 	}
-	s.rec.write(e)
-	return stamp, err
+	r.write(e)
 }
 
 func (s *recorded) Load(ctx context.Context, refs ...idem.Ref) (idem.Snapshot, error) {

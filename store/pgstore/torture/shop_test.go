@@ -21,7 +21,6 @@ type shop struct {
 
 	mu      sync.Mutex
 	effects []effect
-	calls   int
 	queries map[string]int // by key
 	working sync.WaitGroup
 }
@@ -94,9 +93,6 @@ func (s *shop) order(w http.ResponseWriter, r *http.Request) {
 	got := now()
 	s.working.Add(1)
 	defer s.working.Done()
-	s.mu.Lock()
-	s.calls++
-	s.mu.Unlock()
 	q := r.URL.Query()
 	key, attempt := q.Get("key"), q.Get("attempt")
 	f := s.fate(key, attempt)

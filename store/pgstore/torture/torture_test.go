@@ -2,6 +2,7 @@ package torture
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -10,6 +11,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	idem "github.com/mcp-idem/mcp-idem"
 	"github.com/mcp-idem/mcp-idem/internal/pgtest"
@@ -52,7 +55,12 @@ func TestTorture(t *testing.T) {
 // paused host that has only begun to connect.
 func startServer(t *testing.T) *pgtest.Server {
 	t.Helper()
-	return pgtest.Start(t, pgtest.Set("authentication_timeout", "5s"))
+	s := pgtest.Start(t, pgtest.Set("authentication_timeout", "5s"))
+	conn, err := pgx.Connect(t.Context(), s.URL("postgres"))
+	must(t, err)
+	_, err = conn.Exec(t.Context(), bookings)
+	must(t, errors.Join(err, conn.Close(t.Context())))
+	return s
 }
 
 // torture is one run.
@@ -77,7 +85,7 @@ func torture(t *testing.T, server *pgtest.Server, p plan) {
 		}
 		b.hosts[i] = &process{t: t, dir: dir, orders: orders{
 			Host: i, Machine: fmt.Sprintf("machine-%d", i%p.machines), Seed: p.seed, Began: began, URL: b.proxies[i].Through(url), Shop: shop.socket,
-			Lease: p.lease, Patience: p.patience[i], Skew: p.skew[i], Reconcile: p.reconcile, Settle: settle,
+			Lease: p.lease, Patience: p.patience[i], Skew: p.skew[i], Reconcile: p.reconcile, Settle: settle, Atomic: p.atomic,
 		}}
 		b.hosts[i].start()
 	}
@@ -97,9 +105,14 @@ func torture(t *testing.T, server *pgtest.Server, p plan) {
 		h.end()
 	}
 	records, effects := settled(t, st), shop.close()
+	var torn []string
+	if p.atomic {
+		effects = booked(t, server.URL("postgres"), p.seed)
+		torn = whole(records, effects)
+	}
 	h := readHistory(t, dir)
 	h.reload(t, st)
-	for _, bad := range [][]string{h.judge(records, effects), h.invariants(b.crashes), h.linearizable(20 * time.Second)} {
+	for _, bad := range [][]string{torn, h.judge(records, effects), h.invariants(b.crashes), h.linearizable(20 * time.Second)} {
 		for _, s := range bad {
 			t.Error(s)
 		}
@@ -108,7 +121,7 @@ func torture(t *testing.T, server *pgtest.Server, p plan) {
 		keep(t, dir)
 	}
 	t.Logf("started in %v, broken for %v, settled in %v, judged in %v\n%s",
-		broken.sub(began), mended.sub(broken), quiet.sub(mended), now().sub(quiet), h.summary(records, shop, b))
+		broken.sub(began), mended.sub(broken), quiet.sub(mended), now().sub(quiet), h.summary(records, effects, b))
 }
 
 // keep copies the histories to where they outlast the test.
@@ -119,7 +132,7 @@ func keep(t *testing.T, dir string) {
 	t.Logf("the histories are in %s", to)
 }
 
-func (h *history) summary(records []*idem.Record, shop *shop, b *breaker) string {
+func (h *history) summary(records []*idem.Record, effects []effect, b *breaker) string {
 	ends, states := map[string]int{}, map[idem.State]int{}
 	for _, c := range h.commits {
 		ends[c.how]++
@@ -127,6 +140,6 @@ func (h *history) summary(records []*idem.Record, shop *shop, b *breaker) string
 	for _, r := range records {
 		states[r.State]++
 	}
-	return fmt.Sprintf("%d operations %v, %d calls, %d effects, commits %v, %d reads, %d answers, faults %q",
-		len(records), states, shop.calls, len(shop.effects), ends, len(h.reads), len(h.answers), b.log)
+	return fmt.Sprintf("%d operations %v, %d effects, commits %v, %d reads, %d answers, faults %q",
+		len(records), states, len(effects), ends, len(h.reads), len(h.answers), b.log)
 }
