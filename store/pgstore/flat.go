@@ -20,12 +20,13 @@ func flat(group []*plan) (text string, args []any) {
 	st := &statement{}
 	var inserts, updates operations
 	byID := slices.SortedFunc(slices.Values(group), func(a, b *plan) int { return a.puts[0].Ref.Compare(b.puts[0].Ref) }) // locks in one order
-	for _, p := range byID {
-		if want := p.needs[0].Version; want == 0 {
-			inserts.add(p, want)
-		} else {
-			updates.add(p, want)
+	for n, p := range byID {
+		to := &inserts
+		want := p.needs[0].Version
+		if want > 0 {
+			to = &updates
 		}
+		to.add(n, p, p.puts[0].Ref.ID, int64(want), p.puts[0].Operation, p.bodies[0].body)
 	}
 	var put []string
 	if len(inserts.id) > 0 {
@@ -37,13 +38,10 @@ func flat(group []*plan) (text string, args []any) {
 		put = append(put, "SELECT id FROM updated")
 		set := make([]string, len(operationPut))
 		for i, c := range operationPut {
-			set[i] = c + " = p." + c
-			if c == "lease_end" {
-				set[i] = "lease_end = CASE WHEN p.state = 'STARTED' AND p.lease_end <> 0 THEN " + keptLease("p.lease_token", "p.lease_end") + " ELSE p.lease_end END"
-			}
+			set[i] = c + " = " + assigned(c, "p.")
 		}
 		st.with("updated", `(UPDATE {schema}.operation o SET version = o.version + 1, `+strings.Join(set, ", ")+`
- FROM `+st.rows("p", updates.columns()...)+` WHERE o.id = p.id AND `+st.among("o.id", updates.id)+` AND o.version = p.want RETURNING o.id)`)
+ FROM `+st.rows("p", updates.columns()...)+` WHERE o.id = p.id AND `+st.among("o.id", updates.id)+` AND o.version = p.step RETURNING o.id)`)
 	}
 	st.with("put", "("+strings.Join(put, " UNION ALL ")+")")
 	st.mergeFlat(byID)
@@ -86,33 +84,6 @@ func (st *statement) mergeFlat(group []*plan) {
 		st.with(m.name+"_marked", "("+m.insert("SELECT p.key, 1, p.change, "+strings.Join(columns, ", ")+" FROM "+
 			st.rows("p", append(r.columns(), column{"op", "bytea", r.op})...)+" WHERE p.op IN (SELECT id FROM put) ORDER BY p.key")+")")
 	}
-}
-
-// operationPut are the columns of an operation that a put sets.
-var operationPut = []string{"change", "state", "tenant", "server", "tool", "task", "created", "due", "lease_token", "lease_end", "body"}
-
-// operations are columns of parameters.
-type operations struct {
-	id, change, token, body           [][]byte
-	state, tenant, server, tool, task []string
-	created, leaseEnd, want           []int64
-	due                               []*int64
-}
-
-func (o *operations) add(p *plan, want idem.Version) {
-	r := p.puts[0].Operation
-	o.id, o.change, o.token = append(o.id, p.puts[0].Ref.ID[:]), append(o.change, p.id[:]), append(o.token, r.Lease.Token[:])
-	o.state, o.tenant, o.server = append(o.state, name(string(r.State))), append(o.tenant, name(r.Scope.Tenant)), append(o.server, name(r.Server()))
-	o.tool, o.task, o.body = append(o.tool, name(r.Scope.Tool)), append(o.task, name(r.Task)), append(o.body, p.bodies[0].body)
-	o.created, o.leaseEnd = append(o.created, int64(r.CreatedAt)), append(o.leaseEnd, int64(r.Lease.End))
-	o.due, o.want = append(o.due, dueOf(r)), append(o.want, int64(want))
-}
-
-func (o *operations) columns() []column {
-	return []column{{"id", "bytea", o.id}, {"want", "bigint", o.want}, {"change", "bytea", o.change}, {"state", "text", o.state},
-		{"tenant", "text", o.tenant}, {"server", "text", o.server}, {"tool", "text", o.tool}, {"task", "text", o.task},
-		{"created", "bigint", o.created}, {"due", "bigint", o.due}, {"lease_token", "bytea", o.token},
-		{"lease_end", "bigint", o.leaseEnd}, {"body", "bytea", o.body}}
 }
 
 // sendFlat carries out what it can of a flat group. The verdict of a plan that

@@ -86,7 +86,9 @@ func TestNoDeadlocks(t *testing.T) {
 		}
 		return marks
 	}
-	slot := func(n int) idem.Row { return idem.Row{Ref: idem.Ref{Kind: idem.KindSlot, ID: id(n)}, Slot: &idem.Slot{}} }
+	slot := func(n int) idem.Row {
+		return idem.Row{Ref: idem.Ref{Kind: idem.KindSlot, ID: id(n)}, Slot: &idem.Slot{}}
+	}
 	start := time.Now()
 	together(8, func(n int) {
 		l := stores[n%2]

@@ -1,7 +1,6 @@
 package pgstore
 
 import (
-	"encoding/hex"
 	"slices"
 	"strconv"
 	"strings"
@@ -181,47 +180,38 @@ func raise(table string) string {
 // stay absent, all in the order of their ids: then of two that need absent what
 // the other puts, one waits for the other, and neither for each other.
 func (st *statement) putOperations(group []*plan) {
-	var (
-		plans                                 []int32
-		change, id, token, body               [][]byte
-		state, tenant, server, tool, taskName []string
-		created, leaseEnd, step               []int64
-		due                                   []*int64
-	)
-	add := func(n int, ref idem.Ref, by int64, r *idem.Record, sealed []byte) {
-		plans, change, id = append(plans, int32(n)), append(change, group[n].id[:]), append(id, ref.ID[:])
-		state, tenant, server = append(state, name(string(r.State))), append(tenant, name(r.Scope.Tenant)), append(server, name(r.Server()))
-		tool, taskName = append(tool, name(r.Scope.Tool)), append(taskName, name(r.Task))
-		created, leaseEnd, step = append(created, int64(r.CreatedAt)), append(leaseEnd, int64(r.Lease.End)), append(step, by)
-		token, body = append(token, r.Lease.Token[:]), append(body, sealed)
-		due = append(due, dueOf(r))
-	}
+	var ops operations
 	for n, p := range group {
 		for i := range p.puts {
 			if r := p.puts[i].Operation; r != nil {
-				add(n, p.puts[i].Ref, 1, r, p.bodies[i].body)
+				ops.add(n, p, p.puts[i].Ref.ID, 1, r, p.bodies[i].body)
 			}
 		}
 		for _, ref := range p.absent {
 			if ref.Kind == idem.KindOperation {
-				add(n, ref, 0, &idem.Record{}, []byte{})
+				ops.add(n, p, ref.ID, 0, &idem.Record{}, []byte{})
 			}
 		}
 	}
-	if len(id) == 0 {
+	if len(ops.id) == 0 {
 		return
 	}
-	st.with("operation_put", `(INSERT INTO {schema}.operation AS o (id, version, change, state, tenant, server, tool, task, created, due, lease_token, lease_end, body)
- SELECT p.id, coalesce(h.version, 0) + p.step, p.change, p.state, p.tenant, p.server, p.tool, p.task, p.created, p.due, p.lease_token, p.lease_end, p.body
- FROM `+st.rows("p", column{"plan", "int", plans}, column{"id", "bytea", id}, column{"change", "bytea", change}, column{"state", "text", state},
-		column{"tenant", "text", tenant}, column{"server", "text", server}, column{"tool", "text", tool}, column{"task", "text", taskName},
-		column{"created", "bigint", created}, column{"due", "bigint", due}, column{"lease_token", "bytea", token},
-		column{"lease_end", "bigint", leaseEnd}, column{"body", "bytea", body}, column{"step", "bigint", step})+`
- LEFT JOIN operation_held h ON h.id = p.id`+allowed+` ORDER BY p.id
- ON CONFLICT (id) DO UPDATE SET version = `+raise("o")+`, change = excluded.change, state = excluded.state, tenant = excluded.tenant,
-  server = excluded.server, tool = excluded.tool, task = excluded.task, created = excluded.created, due = excluded.due,
-  lease_token = excluded.lease_token, body = excluded.body,
-  lease_end = CASE WHEN excluded.state = 'STARTED' AND excluded.lease_end <> 0 THEN `+keptLease("excluded.lease_token", "excluded.lease_end")+` ELSE excluded.lease_end END)`)
+	set := make([]string, len(operationPut))
+	for i, c := range operationPut {
+		set[i] = c + " = " + assigned(c, "excluded.")
+	}
+	st.with("operation_put", `(INSERT INTO {schema}.operation AS o (id, version, `+strings.Join(operationPut, ", ")+`)
+ SELECT p.id, coalesce(h.version, 0) + p.step, p.`+strings.Join(operationPut, ", p.")+`
+ FROM `+st.rows("p", ops.columns()...)+` LEFT JOIN operation_held h ON h.id = p.id`+allowed+` ORDER BY p.id
+ ON CONFLICT (id) DO UPDATE SET version = `+raise("o")+`, `+strings.Join(set, ", ")+`)`)
+}
+
+// assigned is what a column of an operation that exists is set to.
+func assigned(column, from string) string {
+	if column != "lease_end" {
+		return from + column
+	}
+	return "CASE WHEN " + from + "state = 'STARTED' AND " + from + "lease_end <> 0 THEN " + keptLease(from+"lease_token", from+"lease_end") + " ELSE " + from + "lease_end END"
 }
 
 // keptLease is the end of a lease that a put must not shorten: marks of the same
@@ -267,49 +257,6 @@ func (st *statement) putEntries(group []*plan) {
  LEFT JOIN entry_held h ON h.key = p.key`+allowed+` ORDER BY p.key
  ON CONFLICT (key) DO UPDATE SET version = `+raise("e")+`, change = excluded.change, body = excluded.body, members = excluded.members,
   upto = excluded.upto, extra = excluded.extra)`)
-}
-
-// entries are columns of parameters. Arrays of arrays travel as the text of the
-// inner ones.
-type entries struct {
-	plan              []int32
-	key, change, body [][]byte
-	members, extra    []string
-	upto              []int64
-}
-
-func (e *entries) add(n int, p *plan, ref idem.Ref, row *entry) {
-	e.plan, e.key, e.change = append(e.plan, int32(n)), append(e.key, key(ref)), append(e.change, p.id[:])
-	e.body, e.members = append(e.body, row.body), append(e.members, membersText(row.members))
-	e.upto, e.extra = append(e.upto, row.upto), append(e.extra, extraText(row.extra))
-}
-
-func (e *entries) columns() []column {
-	return []column{{"plan", "int", e.plan}, {"key", "bytea", e.key}, {"change", "bytea", e.change}, {"body", "bytea", e.body},
-		{"members", "text", e.members}, {"upto", "bigint", e.upto}, {"extra", "text", e.extra}}
-}
-
-func membersText(ids [][]byte) string {
-	var b strings.Builder
-	b.WriteByte('{')
-	for i, id := range ids {
-		if i > 0 {
-			b.WriteByte(',')
-		}
-		b.WriteString(`"\\x`)
-		b.WriteString(hex.EncodeToString(id))
-		b.WriteByte('"')
-	}
-	b.WriteByte('}')
-	return b.String()
-}
-
-func extraText(ns []int64) string {
-	texts := make([]string, len(ns))
-	for i, n := range ns {
-		texts[i] = strconv.FormatInt(n, 10)
-	}
-	return "{" + strings.Join(texts, ",") + "}"
 }
 
 func (st *statement) drop(group []*plan) {
