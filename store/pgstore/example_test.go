@@ -1,4 +1,4 @@
-package pgstore_test
+package pgstore_test //nolint:testableexamples // the example needs a database: TestEffect runs its tool against one
 
 import (
 	"context"
