@@ -37,6 +37,9 @@ func TestHosts(t *testing.T) {
 	if w.prefix == "" {
 		t.Log("hosts share this machine's addresses: network namespaces take root")
 	}
+	if os.Getenv("IDEM_TORTURE") != "" {
+		wantSkew(t, mustBuild(t, skewedGateway))
+	}
 	for _, c := range []struct {
 		name string
 		test func(c *crew)
@@ -68,7 +71,7 @@ func newCrew(t *testing.T, w *wire, s *pgtest.Server) *crew {
 	c := &crew{t: t, dir: filepath.Join(t.TempDir(), "tickets")}
 	must(t, os.Mkdir(c.dir, 0o700))
 	ledger := at(s.URL("postgres", fmt.Sprintf("schema=crew_%08x", rand.Uint32())))
-	bin := crashGateway
+	bin := gateway
 	var skews [3]time.Duration
 	if os.Getenv("IDEM_TORTURE") != "" {
 		bin, skews = skewedGateway, [3]time.Duration{0, time.Hour, -time.Hour}

@@ -9,6 +9,8 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"testing"
+	"time"
 )
 
 // skewEnv is by how many seconds the wall clock of a skewed gateway is wrong.
@@ -42,6 +44,19 @@ var skew = func() (n int64) {
 	return sign * n
 }()
 `
+
+// wantSkew checks that a gateway takes its time of day for an hour later.
+func wantSkew(t *testing.T, bin string) {
+	t.Helper()
+	cmd := exec.Command(bin, "--ledger", "bolt://"+filepath.Join(t.TempDir(), "ledger.db"), "--", "sh", "-c", "exit 3")
+	cmd.Env = append(os.Environ(), skewEnv+"=3600")
+	said, _ := cmd.CombinedOutput() // its upstream has ended, and it says when
+	stamp, _, _ := strings.Cut(string(said), " ")
+	when, err := time.Parse(time.RFC3339, stamp)
+	if err != nil || time.Until(when) < time.Hour-time.Minute {
+		t.Fatalf("its clock is right: %s", said)
+	}
+}
 
 // skewedTime writes an overlay for package time. Only the wall clock is changed,
 // as on a host that was set wrong.
