@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"sync"
+	"sync/atomic"
 )
 
 // passage is one connection through a relay.
@@ -13,6 +14,7 @@ type passage struct {
 	relay          *relay
 	client, server *net.TCPConn
 	statements     statements
+	forgotten      atomic.Bool // what the client sends vanishes
 
 	mu       sync.Mutex
 	requests int   // sent to the server; the first is the start of the session
@@ -96,6 +98,10 @@ func (p *passage) up() {
 		}
 		switch m.kind {
 		case 'P', 'B', 'D', 'E', 'C': // the request goes on
+			continue
+		}
+		if p.forgotten.Load() {
+			pending, sqls = pending[:0], nil
 			continue
 		}
 		complete := m.kind == 'Q' || m.kind == 'S' || m.kind == 'F'

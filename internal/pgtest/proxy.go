@@ -89,6 +89,11 @@ func (p *Proxy) Restore() {
 	}
 }
 
+// Forget makes the connections that there are lose their other end without a
+// word, as a firewall does that forgets idle ones: what the client sends
+// vanishes, and nothing comes. New connections work.
+func (p *Proxy) Forget() { p.relay.forget() }
+
 // Latency delays everything in one direction by d, give or take jitter.
 func (p *Proxy) Latency(dir Direction, d, jitter time.Duration) {
 	p.t.Helper()

@@ -274,3 +274,20 @@ func (r *recorder) end() {
 		f()
 	}
 }
+
+// TestForget: an open connection gets no answer any more, and a new one does.
+func TestForget(t *testing.T) {
+	s := Shared(t)
+	p := s.Proxy(t)
+	url := p.Through(s.Database(t))
+	old := connect(t, url)
+	p.Forget()
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	if _, err := old.Exec(ctx, "SELECT 1"); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("on the old connection: %v", err)
+	}
+	if n := ask[int](t, connect(t, url), "SELECT 1"); n != 1 {
+		t.Errorf("on a new one: %d", n)
+	}
+}

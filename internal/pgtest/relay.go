@@ -83,6 +83,15 @@ func (r *relay) close() error {
 	return err
 }
 
+// forget makes the connections that there are silent.
+func (r *relay) forget() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for p := range r.conns {
+		p.forgotten.Store(true)
+	}
+}
+
 func (r *relay) set(t *Trap) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
