@@ -49,6 +49,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 		}
 		return p.current(v, len(todo))
 	}
+	p.conf.ShouldPing = s.try
 	if s.pool, err = pgxpool.NewWithConfig(context.WithoutCancel(ctx), p.conf); err != nil {
 		return nil, p.explain(err)
 	}

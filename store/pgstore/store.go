@@ -142,7 +142,9 @@ func (s *Store) Close() error {
 }
 
 func (s *Store) close() {
+	s.bell.mu.Lock() // nothing is begun in the background from now on
 	s.closed.Store(true)
+	s.bell.mu.Unlock()
 	s.watchers.Close()
 	s.lanes.close()
 	s.cancel()
@@ -151,5 +153,10 @@ func (s *Store) close() {
 	ctx, cancel := s.bound(context.Background())
 	defer cancel()
 	_ = s.noteTime(ctx) // without it the clock may go back by a second for them, and no more
-	s.pool.Close()
+	gone := make(chan struct{})
+	go func() { defer close(gone); s.pool.Close() }()
+	select {
+	case <-gone:
+	case <-ctx.Done(): // a server that does not answer is not waited for; what is left ends in 15 s
+	}
 }

@@ -41,7 +41,7 @@ func (s *Store) Watch(ctx context.Context, id idem.ID, after idem.Version) error
 		return err
 	}
 	s.bell.mu.Lock()
-	if !s.bell.ears && !s.pooled {
+	if !s.bell.ears && !s.pooled && !s.closed.Load() {
 		s.bell.ears = true
 		s.wg.Go(s.listen)
 	}
@@ -67,8 +67,12 @@ func (s *Store) look(ctx context.Context, id idem.ID, after idem.Version) error 
 	s.bell.mu.Unlock()
 	bounded, cancel := context.WithTimeoutCause(ctx, every, errLook)
 	defer cancel()
-	err := s.watchers.Wait(bounded, id, after, func() (idem.Version, error) { return s.versionOf(ctx, id) })
-	if err != nil && ctx.Err() == nil && errors.Is(context.Cause(bounded), errLook) {
+	var failed error
+	err := s.watchers.Wait(bounded, id, after, func() (v idem.Version, err error) {
+		v, failed = s.versionOf(ctx, id)
+		return v, failed
+	})
+	if err != nil && failed == nil && ctx.Err() == nil && errors.Is(context.Cause(bounded), errLook) {
 		return errLook
 	}
 	return err
@@ -97,7 +101,7 @@ func (s *Store) announce(p *plan) {
 	s.bell.mu.Lock()
 	defer s.bell.mu.Unlock()
 	s.bell.pending = append(s.bell.pending, p.ended...)
-	if !s.bell.ringing {
+	if !s.bell.ringing && !s.closed.Load() {
 		s.bell.ringing = true
 		s.wg.Go(s.ring)
 	}
