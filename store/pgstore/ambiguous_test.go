@@ -162,9 +162,14 @@ func TestLostInBatches(t *testing.T) {
 				t.Errorf("commit %d: %v", n, err)
 			}
 		})
+		var numbers []int
 		for n := range callers {
-			if v := direct.version(round*callers + n); v != 1 {
-				t.Errorf("operation %d is at version %d", n, v)
+			numbers = append(numbers, round*callers+n)
+		}
+		there := direct.versions(numbers)
+		for _, n := range numbers {
+			if there[n] != 1 {
+				t.Errorf("operation %d is at version %d", n, there[n])
 			}
 		}
 		if failed.Load() > 0 {

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -65,6 +66,25 @@ func (l ledger) mustClock() idem.Instant {
 func (l ledger) version(n int) idem.Version {
 	l.t.Helper()
 	return l.mustLoad(op(n)).Row(op(n)).Version
+}
+
+// versions are those of the operations that there are.
+func (l ledger) versions(numbers []int) map[int]idem.Version {
+	l.t.Helper()
+	versions := map[int]idem.Version{}
+	for chunk := range slices.Chunk(numbers, 500) {
+		refs := make([]idem.Ref, len(chunk))
+		for i, n := range chunk {
+			refs[i] = op(n)
+		}
+		snap := l.mustLoad(refs...)
+		for i, n := range chunk {
+			if v := snap.Row(refs[i]).Version; v > 0 {
+				versions[n] = v
+			}
+		}
+	}
+	return versions
 }
 
 func id(n int) (id idem.ID) {
