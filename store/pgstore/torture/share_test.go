@@ -2,6 +2,7 @@ package torture
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"testing"
 	"time"
 
@@ -15,7 +16,7 @@ import (
 // work is done in vain.
 func TestSharedWork(t *testing.T) {
 	const operations = 300
-	url := pgtest.Shared(t).URL("postgres", "schema=shared_work")
+	url := pgtest.Shared(t).URL("postgres", fmt.Sprintf("schema=shared_%08x", rand.Uint32()))
 	st, err := pgstore.Open(t.Context(), pgstore.Config{URL: url})
 	must(t, err)
 	defer func() { must(t, st.Close()) }()
@@ -45,10 +46,9 @@ func TestSharedWork(t *testing.T) {
 		_, err := st.Commit(t.Context(), c)
 		must(t, err)
 	}
-	if now, err = st.Clock(t.Context()); err != nil || now > due {
-		t.Fatalf("too slow: %v", err)
-	}
-	time.Sleep(due.Sub(now))
+	now, err = st.Clock(t.Context())
+	must(t, err)
+	time.Sleep(due.Sub(now)) // on a slow machine the moment has come already
 	began := time.Now()
 	records := settled(t, st)
 	took := time.Since(began)

@@ -98,8 +98,8 @@ func (s *shop) order(w http.ResponseWriter, r *http.Request) {
 	f := s.fate(key, attempt)
 	work := time.Duration(s.draw("work", key, attempt) % uint64(bound*3/4))
 	after := time.Duration(s.draw("after", key, attempt) % uint64(time.Second))
-	if after > 300*time.Millisecond {
-		after /= 100
+	if s.draw("patience", key, attempt)%10 < 6 { // others take longer than a lease
+		after /= 50
 	}
 	apply := func() (effect, bool) {
 		time.Sleep(work)

@@ -134,12 +134,22 @@ func keep(t *testing.T, dir string) {
 
 func (h *history) summary(records []*idem.Record, effects []effect, b *breaker) string {
 	ends, states := map[string]int{}, map[idem.State]int{}
+	renewals, takeovers := 0, 0
 	for _, c := range h.commits {
 		ends[c.how]++
+		for _, r := range c.rows {
+			switch {
+			case c.how != applied || r.Kind != idem.KindOperation:
+			case r.Mark:
+				renewals++
+			case r.Lease == idem.LeaseOver:
+				takeovers++
+			}
+		}
 	}
 	for _, r := range records {
 		states[r.State]++
 	}
-	return fmt.Sprintf("%d operations %v, %d effects, commits %v, %d reads, %d answers, faults %q",
-		len(records), states, len(effects), ends, len(h.reads), len(h.answers), b.log)
+	return fmt.Sprintf("%d operations %v, %d effects, commits %v, %d renewals, %d takeovers, %d reads, %d answers, faults %q",
+		len(records), states, len(effects), ends, renewals, takeovers, len(h.reads), len(h.answers), b.log)
 }
