@@ -24,14 +24,22 @@ const (
 // lags behind by the time a reading took to arrive and is never ahead. Safe for
 // concurrent use.
 type clock struct {
-	now func() time.Time
+	now func() (t, wall time.Time) // t goes on steadily, wall as the machine's clock is set
 
 	mu      sync.Mutex
 	ahead   time.Duration // of the table clock, as it was read last
 	high    idem.Instant
 	reading idem.Instant
 	at      time.Time // when it arrived; zero: never
+	wall    time.Time // at the same moment
+	still   bool      // two readings are the same: the server's clock is behind high
 	last    idem.Instant
+}
+
+// machine is the machine's clock.
+func machine() (t, wall time.Time) {
+	t = time.Now()
+	return t, t.Round(0)
 }
 
 // row takes in what the table clock holds. It is read on every new connection,
@@ -64,13 +72,21 @@ func (c *clock) ledger(reading idem.Instant, sent time.Time) idem.Instant {
 }
 
 func (c *clock) observe(reading idem.Instant, sent time.Time) {
-	t := c.now()
+	t, wall := c.now()
 	est := c.estimate(t)
+	c.still = reading == c.reading && t.Sub(c.at) > time.Millisecond
 	// An older reading may have arrived faster and be the better one. It cannot be
 	// when it tells a time that the server has not reached.
 	if c.at.IsZero() || reading >= est || est > reading.Add(t.Sub(sent)) || t.Sub(c.at) > freshFor {
-		c.reading, c.at = reading, t
+		c.reading, c.at, c.wall = reading, t, wall
 	}
+}
+
+// stands reports whether the ledger's clock stands still.
+func (c *clock) stands() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.still
 }
 
 func (c *clock) estimate(t time.Time) idem.Instant { return c.reading.Add(t.Sub(c.at)) }
@@ -79,11 +95,11 @@ func (c *clock) estimate(t time.Time) idem.Instant { return c.reading.Add(t.Sub(
 func (c *clock) tell() (idem.Instant, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	t := c.now()
+	t, wall := c.now()
 	if c.at.IsZero() || t.Sub(c.at) > freshFor {
 		return 0, false
 	}
-	if drift := t.Round(0).Sub(c.at.Round(0)) - t.Sub(c.at); drift.Abs() > slept {
+	if drift := wall.Sub(c.wall) - t.Sub(c.at); drift.Abs() > slept {
 		return 0, false
 	}
 	return c.pass(c.estimate(t)), true

@@ -28,7 +28,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{place: p, clock: &clock{now: time.Now}, watchers: core.NewWatchers()}
+	s := &Store{place: p, clock: &clock{now: machine}, watchers: core.NewWatchers()}
 	if s.ledger, err = p.establish(ctx, todo); err != nil {
 		return nil, err
 	}

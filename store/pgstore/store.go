@@ -107,11 +107,12 @@ func (s *Store) read(ctx context.Context, query func(ctx context.Context) error)
 	}
 }
 
-// keepTime notes the ledger's time now and then, while something is committed:
-// see moment. A note that is lost is made again.
+// keepTime notes the ledger's time now and then, while something is committed,
+// and makes it go on where it stands: see noteTime. A note that is lost is made
+// again.
 func (s *Store) keepTime() {
 	for sleep(s.ctx, time.Second) {
-		if s.busy.Swap(false) {
+		if s.busy.Swap(false) || s.clock.stands() {
 			ctx, cancel := s.bound(s.ctx)
 			_ = s.noteTime(ctx)
 			cancel()
@@ -119,6 +120,9 @@ func (s *Store) keepTime() {
 	}
 }
 
+// noteTime raises high to the ledger's time. Where the server's clock is behind
+// high, because it was set back or the server is another one, the ledger's goes on
+// from there: a clock that stands ends no lease.
 func (s *Store) noteTime(ctx context.Context) error {
 	return pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, `SET LOCAL synchronous_commit = off`); err != nil {
@@ -126,7 +130,7 @@ func (s *Store) noteTime(ctx context.Context) error {
 		}
 		var ahead time.Duration
 		var high idem.Instant
-		err := tx.QueryRow(ctx, s.sql(`UPDATE {schema}.clock SET high = greatest(high, `+wall+` + ahead) RETURNING ahead, high`)).Scan(&ahead, &high)
+		err := tx.QueryRow(ctx, s.sql(`UPDATE {schema}.clock SET high = greatest(high, `+wall+` + ahead), ahead = greatest(ahead, high - `+wall+`) RETURNING ahead, high`)).Scan(&ahead, &high)
 		if err == nil {
 			s.clock.row(ahead, high)
 		}
