@@ -50,7 +50,9 @@ func TestSilence(t *testing.T) {
 				}()
 			}
 			for range calls {
-				<-errs
+				if err := <-errs; err == nil {
+					t.Error("a call succeeded")
+				}
 			}
 			t.Logf("all took %v", time.Since(start).Round(time.Millisecond))
 			within(t, longest, "open", func() {
