@@ -157,8 +157,8 @@ func (p *place) explain(err error) error {
 		return say(ErrGone, "its tables were dropped while it was in use")
 	case "3D000":
 		return say(ErrUnreachable, "create the database first")
-	case "26000", "42P05":
-		return say(ErrUnreachable, "a pooler mixes up connections: add pooler=transaction to the URL")
+	case "26000", "42P05", "08P01": // 08P01: PgBouncer takes none of our settings
+		return say(ErrUnreachable, "if a pooler stands before the server, add pooler=transaction to the URL")
 	}
 	if strings.HasPrefix(pg.Code, "28") {
 		return say(ErrUnreachable, "the server does not accept this user or password")
@@ -167,4 +167,10 @@ func (p *place) explain(err error) error {
 		return say(ErrUnreachable, "the server ended the connection")
 	}
 	return fmt.Errorf("pgstore: %s: %w", p.name, err)
+}
+
+// dropped reports whether the tables, or their schema, are not there.
+func dropped(err error) bool {
+	pg, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && (pg.Code == "42P01" || pg.Code == "3F000")
 }
