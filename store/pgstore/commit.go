@@ -153,8 +153,8 @@ func (s *Store) sendPooled(ctx context.Context, group []*plan, lean bool) (verdi
 	}
 	defer conn.Release()
 	defer func() {
-		if readOnly(err) {
-			s.pool.Reset() // the primary may be elsewhere now
+		if readOnly(err) || dropped(err) {
+			s.pool.Reset() // the primary may be elsewhere now, or another ledger in this one's place
 		}
 	}()
 	switch {

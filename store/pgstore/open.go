@@ -29,11 +29,9 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 		return nil, err
 	}
 	s := &Store{place: p, clock: &clock{now: machine}, watchers: core.NewWatchers()}
-	if s.ledger, err = p.establish(ctx, todo); err != nil {
+	if s.ledger, s.made, err = p.establish(ctx, todo); err != nil {
 		return nil, err
 	}
-	// A database that was dropped and made anew, or a failover to a server of
-	// another cluster, must not pass for this ledger.
 	p.conf.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
 		var v int
 		var id [16]byte
@@ -43,10 +41,10 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 		if err != nil {
 			return p.explain(err)
 		}
-		s.clock.row(ahead, high)
-		if id != s.ledger {
-			return fmt.Errorf("%w: %s: another ledger is in its place now; restart this program if that is wanted", ErrGone, p.name)
+		if err := s.same(id); err != nil {
+			return err
 		}
+		s.clock.row(ahead, high)
 		return p.current(v, len(todo))
 	}
 	p.conf.ShouldPing = s.try
@@ -63,24 +61,46 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 }
 
 // establish makes the ledger if there is none, and returns its id.
-func (p *place) establish(ctx context.Context, todo []string) (id [16]byte, err error) {
+func (p *place) establish(ctx context.Context, todo []string) (id [16]byte, made bool, err error) {
 	conn, err := p.dial(ctx)
 	if err != nil {
-		return id, err
+		return id, false, err
 	}
 	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
 	v, id, err := p.version(ctx, conn)
 	if !p.existing && (errors.Is(err, ErrNoSchema) || (err == nil && v == 0)) {
 		if _, _, err := p.migrate(ctx, conn, todo); err != nil {
-			return id, err
+			return id, false, err
 		}
+		made = true
 		v, id, err = p.version(ctx, conn)
 	}
 	if err != nil {
-		return id, err
+		return id, false, err
 	}
-	return id, p.current(v, len(todo))
+	if err := p.current(v, len(todo)); err != nil || p.existing {
+		return id, made, err
+	}
+	return id, made, p.usable(ctx, conn)
 }
+
+// usable checks that the user may do what a ledger needs, before an outcome
+// cannot be written down.
+func (p *place) usable(ctx context.Context, conn *pgx.Conn) error {
+	var may bool
+	err := conn.QueryRow(ctx, `SELECT pg_catalog.bool_and(pg_catalog.has_table_privilege($1 || t, p)) FROM pg_catalog.unnest(ARRAY['.operation', '.entry']) t,
+		pg_catalog.unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) p`, p.schema).Scan(&may)
+	switch {
+	case err != nil:
+		return p.explain(err)
+	case !may:
+		return fmt.Errorf("%w: %s: it needs SELECT, INSERT, UPDATE and DELETE on the tables of schema %s; `mcp-idem-server doctor` says which is missing", ErrDenied, p.name, p.channel)
+	}
+	return nil
+}
+
+// Made reports whether Open found no ledger and made one.
+func (s *Store) Made() bool { return s.made }
 
 // dial connects, and tries again for a while where the server may only be
 // starting.

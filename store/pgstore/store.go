@@ -2,6 +2,7 @@ package pgstore
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,6 +19,7 @@ type Store struct {
 	*place
 	pool     *pgxpool.Pool
 	ledger   [16]byte // its id
+	made     bool     // by Open
 	clock    *clock
 	watchers *core.Watchers
 	lanes    lanes
@@ -30,6 +32,7 @@ type Store struct {
 	busy   atomic.Bool // something was committed since the clock was noted
 
 	closed    atomic.Bool
+	gone      atomic.Pointer[error] // why nothing works any more
 	closeOnce sync.Once
 }
 
@@ -43,7 +46,22 @@ func (s *Store) ready(ctx context.Context) error {
 	if s.closed.Load() {
 		return idem.ErrClosed
 	}
+	if gone := s.gone.Load(); gone != nil {
+		return *gone
+	}
 	return nil
+}
+
+// same checks that the ledger is the one that was opened: a database that was
+// dropped and made anew, a restored backup or a failover to a server of another
+// cluster must not pass for it. Once it is not, nothing works any more.
+func (s *Store) same(id [16]byte) error {
+	if id == s.ledger {
+		return nil
+	}
+	err := fmt.Errorf("%w: %s: another ledger is in its place now; restart this program if that is wanted", ErrGone, s.name)
+	s.gone.CompareAndSwap(nil, &err)
+	return err
 }
 
 // Clock implements idem.Store. Where a reading of the server's clock is at most
@@ -99,6 +117,9 @@ func (s *Store) read(ctx context.Context, query func(ctx context.Context) error)
 			return ctx.Err()
 		case s.closed.Load():
 			return idem.ErrClosed
+		case dropped(err):
+			s.pool.Reset() // another ledger may be in this one's place
+			return s.explain(err)
 		case judge(err) == refused, time.Now().Add(pause).After(deadline):
 			return s.explain(err)
 		case !sleep(ctx, pause):
@@ -130,11 +151,17 @@ func (s *Store) noteTime(ctx context.Context) error {
 		}
 		var ahead time.Duration
 		var high idem.Instant
-		err := tx.QueryRow(ctx, s.sql(`UPDATE {schema}.clock SET high = greatest(high, `+wall+` + ahead), ahead = greatest(ahead, high - `+wall+`) RETURNING ahead, high`)).Scan(&ahead, &high)
-		if err == nil {
-			s.clock.row(ahead, high)
+		var id [16]byte
+		err := tx.QueryRow(ctx, s.sql(`UPDATE {schema}.clock SET high = greatest(high, `+wall+` + ahead), ahead = greatest(ahead, high - `+wall+`)
+RETURNING ahead, high, (SELECT id FROM {schema}.ledger)`)).Scan(&ahead, &high, &id)
+		if err != nil {
+			return err
 		}
-		return err
+		if err := s.same(id); err != nil {
+			return err
+		}
+		s.clock.row(ahead, high)
+		return nil
 	})
 }
 
