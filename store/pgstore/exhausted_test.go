@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/url"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -78,11 +77,7 @@ func TestNoConnectionLeft(t *testing.T) {
 func owned(t testing.TB, owner string) string {
 	t.Helper()
 	user := as(t, owner, "owner")
-	u, err := url.Parse(owner)
-	if err != nil {
-		t.Fatal(err)
-	}
-	sql(t, owner, fmt.Sprintf(`GRANT CREATE ON DATABASE %q TO %q`, strings.TrimPrefix(u.Path, "/"), role(t, user)))
+	sql(t, owner, fmt.Sprintf(`GRANT CREATE ON DATABASE %s TO %q`, databaseOf(t, owner), role(t, user)))
 	return user
 }
 

@@ -5,7 +5,9 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"net/url"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -141,6 +143,16 @@ func ask[T any](t testing.TB, url, text string, args ...any) (v T) {
 		t.Fatalf("%s: %v", text, err)
 	}
 	return v
+}
+
+// databaseOf is the database that a URL names.
+func databaseOf(t testing.TB, databaseURL string) string {
+	t.Helper()
+	u, err := url.Parse(databaseURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimPrefix(u.Path, "/")
 }
 
 // connect opens a connection, which the caller closes.

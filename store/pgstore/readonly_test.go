@@ -90,7 +90,7 @@ func TestReadOnlyForAMoment(t *testing.T) {
 	url := pgtest.Shared(t).Database(t)
 	l := mustLedger(t, url)
 	l.mustCommit(put(1, 0))
-	name := ask[string](t, url, `SELECT current_database()::text`)
+	name := databaseOf(t, url)
 	sql(t, url, `ALTER DATABASE `+name+` SET default_transaction_read_only = on`,
 		`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'mcp-idem' AND datname = current_database()`)
 	over := make(chan struct{})
