@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"net"
 	"strconv"
+	"syscall"
 	"testing"
 	"time"
 
@@ -81,11 +83,18 @@ func (p *Proxy) Through(serverURL string) string {
 // Cut closes all connections, whatever is on its way, and refuses new ones.
 func (p *Proxy) Cut() { p.toxi.Stop() }
 
-// Restore accepts connections again after [Proxy.Cut].
+// Restore accepts connections again after [Proxy.Cut]. A process that was just
+// being started then may hold the listener for a moment longer.
 func (p *Proxy) Restore() {
 	p.t.Helper()
-	if err := p.toxi.Start(); err != nil {
-		p.t.Fatalf("the proxy: restore: %v", err)
+	for end := time.Now().Add(faultTime); ; time.Sleep(look) {
+		err := p.toxi.Start()
+		if err == nil {
+			return
+		}
+		if !errors.Is(err, syscall.EADDRINUSE) || time.Now().After(end) {
+			p.t.Fatalf("the proxy: restore: %v", err)
+		}
 	}
 }
 
