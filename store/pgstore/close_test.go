@@ -24,7 +24,7 @@ func TestClose(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := gather(t, ledger{s, t}, 32, 4)
+	c := gather(t, ledger{s, t}, 0, 32, 4)
 	watched := make(chan error, 1)
 	go func() { watched <- s.Watch(context.Background(), id(-1), 0) }()
 	c.busy(100)

@@ -87,7 +87,7 @@ func TestPoolLimit(t *testing.T) {
 	url := pgtest.Shared(t).Database(t)
 	l := mustLedger(t, url+"&pool_max_conns=3&application_name=limited")
 	go func() { _ = l.Watch(t.Context(), id(1), 1) }()
-	c := gather(t, l, 40, 40)
+	c := gather(t, l, 0, 40, 40)
 	var most atomic.Int32
 	for range 20 {
 		n := ask[int32](t, url, `SELECT count(*) FROM pg_stat_activity WHERE application_name = 'limited'`)

@@ -28,13 +28,14 @@ type crowd struct {
 	longest time.Duration
 }
 
-// gather lets callers commit and read until they are dismissed.
-func gather(t testing.TB, l ledger, committers, readers int) *crowd {
+// gather lets callers commit and read until they are dismissed. Two crowds of
+// one ledger begin with other numbers.
+func gather(t testing.TB, l ledger, first, committers, readers int) *crowd {
 	c := &crowd{t: t, l: l, told: map[int]error{}}
 	for n := range committers {
 		c.running.Go(func() {
 			for i := 1; !c.stop.Load(); i++ {
-				c.commit(n*1_000_000 + i)
+				c.commit((first+n)*1_000_000 + i)
 			}
 		})
 	}
@@ -125,7 +126,7 @@ func (c *crowd) dismiss(direct ledger) {
 func TestRestart(t *testing.T) {
 	s := pgtest.Start(t)
 	l := mustLedger(t, s.Database(t))
-	c := gather(t, l, 32, 4)
+	c := gather(t, l, 0, 32, 4)
 	for _, end := range []func(){s.Kill, func() { s.Stop(pgtest.Fast) }, func() { s.Stop(pgtest.Immediate) }} {
 		c.busy(100)
 		end()
@@ -189,7 +190,7 @@ func TestFailover(t *testing.T) {
 	url := primary.Database(t)
 	both := strings.Replace(url, primary.Addr(), primary.Addr()+","+standby.Addr(), 1) + "&target_session_attrs=read-write"
 	l := mustLedger(t, both)
-	c := gather(t, l, 16, 2)
+	c := gather(t, l, 0, 16, 2)
 	c.busy(200)
 	before := l.mustClock()
 	primary.Kill()
