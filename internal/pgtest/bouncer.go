@@ -28,6 +28,25 @@ type Bouncer struct {
 // fails when CI=true.
 func (s *Server) Bouncer(t testing.TB, size int) *Bouncer {
 	t.Helper()
+	return s.bouncer(t, s.host, s.port, size)
+}
+
+// BouncerBehind is Bouncer with a proxy of the same server between the two.
+func (s *Server) BouncerBehind(t testing.TB, p *Proxy, size int) *Bouncer {
+	t.Helper()
+	host, text, err := net.SplitHostPort(p.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	port, err := strconv.Atoi(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s.bouncer(t, host, port, size)
+}
+
+func (s *Server) bouncer(t testing.TB, host string, port, size int) *Bouncer {
+	t.Helper()
 	program, err := exec.LookPath("pgbouncer")
 	if err != nil {
 		program = "/usr/sbin/pgbouncer" // not on everybody's PATH
@@ -36,7 +55,7 @@ func (s *Server) Bouncer(t testing.TB, size int) *Bouncer {
 		missing(t, errors.New("PgBouncer is missing: install it (Debian: apt-get install pgbouncer)"))
 	}
 	b := &Bouncer{t: t}
-	if err := b.start(s, program, size); err != nil {
+	if err := b.start(s, host, port, program, size); err != nil {
 		t.Fatalf("PgBouncer: %v", err)
 	}
 	return b
@@ -69,7 +88,7 @@ default_pool_size = %d
 max_client_conn = 500
 `
 
-func (b *Bouncer) start(s *Server, program string, size int) error {
+func (b *Bouncer) start(s *Server, host string, serverPort int, program string, size int) error {
 	dir, err := s.rig.folder()
 	if err != nil {
 		return err
@@ -81,7 +100,7 @@ func (b *Bouncer) start(s *Server, program string, size int) error {
 	b.t.Cleanup(func() { _ = reserved.Close() })
 	b.addr = net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
 	config := filepath.Join(dir, "pgbouncer.ini")
-	if err := os.WriteFile(config, fmt.Appendf(nil, bouncerConfig, s.host, s.port, port, size), 0o644); err != nil {
+	if err := os.WriteFile(config, fmt.Appendf(nil, bouncerConfig, host, serverPort, port, size), 0o644); err != nil {
 		return err
 	}
 	log, err := os.Create(filepath.Join(dir, "log"))

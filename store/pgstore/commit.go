@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -59,6 +60,10 @@ func (s *Store) persist(ctx context.Context, group []*plan, lean bool) {
 		}
 		lean = false // it meets a race with an error, again and again
 		f := judge(err)
+		if stuck(err) && !doubt && len(group) > 1 {
+			s.separate(ctx, group)
+			return
+		}
 		doubt = doubt || f == unknown
 		group = s.give(ctx, group, err, doubt, func(p *plan) bool { return f == refused || time.Now().Add(pause).After(p.deadline) })
 		if len(group) > 0 && !rest(ctx, f, pause) {
@@ -66,6 +71,16 @@ func (s *Store) persist(ctx context.Context, group []*plan, lean bool) {
 			return
 		}
 	}
+}
+
+// separate sends every plan of a group by itself: one of them waits for a row
+// that somebody has locked, and the others need not.
+func (s *Store) separate(ctx context.Context, group []*plan) {
+	var wg sync.WaitGroup
+	for _, p := range group {
+		wg.Go(func() { s.persist(ctx, []*plan{p}, true) })
+	}
+	wg.Wait()
 }
 
 // decide tells the plans their verdicts, and sends those again whose verdict the
@@ -105,7 +120,7 @@ func rest(ctx context.Context, f fate, pause time.Duration) bool {
 func (s *Store) give(ctx context.Context, group []*plan, err error, doubt bool, up func(*plan) bool) []*plan {
 	switch {
 	case doubt:
-		err = fmt.Errorf("%w: %w", idem.ErrCommitUnknown, s.explain(err))
+		err = s.unsure(s.explain(err))
 	case s.closed.Load():
 		err = idem.ErrClosed
 	case ctx.Err() != nil:

@@ -42,6 +42,9 @@ const (
 	defaultTimeout  = 5 * time.Second
 	defaultMaxConns = 8
 	applicationName = "mcp-idem"
+	// lockTimeout is how long a statement waits for a row: one that somebody has
+	// locked must not hold up a group. Deadlocks are found before, after a second.
+	lockTimeout = 2 * time.Second
 )
 
 // place is a Config that was read.
@@ -145,6 +148,7 @@ func (p *place) defaults(sizes, modes bool) {
 	}
 	ms := fmt.Sprint(p.timeout.Milliseconds())
 	set("statement_timeout", ms)
+	set("lock_timeout", fmt.Sprint(min(p.timeout, lockTimeout).Milliseconds()))
 	set("idle_in_transaction_session_timeout", ms)
 	// Every statement of ours reads by a key or an index, whatever the statistics
 	// of a young table say, and is planned once.

@@ -49,9 +49,14 @@ type lostError struct{ error }
 
 func (e *lostError) Unwrap() error { return e.error }
 
-// beginEffect is like the beginning of any transaction, with the planner and the
-// search path as others know them: see place.defaults and place.pinPath.
-const beginEffect = `BEGIN; SET LOCAL enable_seqscan = on; SET LOCAL plan_cache_mode = auto; SET LOCAL search_path TO DEFAULT`
+// An effect's function finds planner and search path as others know them; what
+// follows it, as the ledger's statements need them: see place.defaults and
+// place.pinPath. The limits are set for poolers.
+const (
+	beginEffect = `BEGIN; SET LOCAL enable_seqscan = on; SET LOCAL plan_cache_mode = auto; SET LOCAL search_path TO DEFAULT;
+SET LOCAL statement_timeout = %[1]d; SET LOCAL idle_in_transaction_session_timeout = %[1]d`
+	endEffect = `SET LOCAL search_path = pg_catalog; SET LOCAL enable_seqscan = off; SET LOCAL plan_cache_mode = force_generic_plan`
+)
 
 // transact makes one transaction of fn and what decide makes of it.
 func (s *Store) transact(ctx context.Context, decide idem.Decide, fn func(pgx.Tx) (idem.Outcome, error)) error {
@@ -59,7 +64,7 @@ func (s *Store) transact(ctx context.Context, decide idem.Decide, fn func(pgx.Tx
 		return err
 	}
 	begin, cancel := s.bound(ctx)
-	tx, err := s.pool.BeginTx(begin, pgx.TxOptions{BeginQuery: beginEffect})
+	tx, err := s.pool.BeginTx(begin, pgx.TxOptions{BeginQuery: fmt.Sprintf(beginEffect, s.timeout.Milliseconds())})
 	cancel()
 	if err != nil {
 		return s.rolledBack(err)
@@ -71,8 +76,8 @@ func (s *Store) transact(ctx context.Context, decide idem.Decide, fn func(pgx.Tx
 	}()
 	out, err := fn(&lent{tx})
 	switch {
-	case err != nil && (tx.Conn().IsClosed() || judge(err) == again):
-		return s.rolledBack(err)
+	case err != nil && (tx.Conn().IsClosed() || rerun(err)):
+		return &lostError{err}
 	case err == nil && tx.Conn().PgConn().TxStatus() != 'T':
 		err = errors.New("pgstore: a statement of the effect failed, or it ended the transaction, and reported no error")
 	}
@@ -86,6 +91,9 @@ func (s *Store) transact(ctx context.Context, decide idem.Decide, fn func(pgx.Tx
 	}
 	bound, cancel := s.bound(context.WithoutCancel(ctx))
 	defer cancel()
+	if _, err := tx.Exec(bound, endEffect); err != nil {
+		return s.rolledBack(err)
+	}
 	verdicts, err := s.send(bound, tx, []*plan{p})
 	if err != nil {
 		return s.rolledBack(err)
@@ -124,7 +132,7 @@ func (s *Store) finish(ctx context.Context, tx pgx.Tx, p *plan) error {
 // not given up yet is waited for.
 func (s *Store) inquire(ctx context.Context, p *plan, lost error) error {
 	if len(p.changed) == 0 {
-		return fmt.Errorf("%w: %w", idem.ErrCommitUnknown, s.explain(lost))
+		return s.unsure(s.explain(lost))
 	}
 	op := p.changed[0]
 	need := p.need(idem.Ref{Kind: idem.KindOperation, ID: op})
@@ -139,7 +147,7 @@ func (s *Store) inquire(ctx context.Context, p *plan, lost error) error {
 	})
 	switch {
 	case err != nil:
-		return fmt.Errorf("%w: %w", idem.ErrCommitUnknown, err)
+		return s.unsure(err)
 	case string(change) == string(p.id[:]):
 		return nil
 	case need != nil && version == need.Version:

@@ -1,6 +1,7 @@
 package pgstore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -45,10 +46,10 @@ const (
 )
 
 // lostRace are the constraints that break when another transaction was faster
-// with the same row.
+// with the same row. Their names are no other table's.
 var lostRace = map[string]bool{
-	"operation_pkey": true, "operation_lost_race": true,
-	"entry_pkey": true, "entry_lost_race": true,
+	"mcp_idem_operation_key": true, "mcp_idem_operation_lost_race": true,
+	"mcp_idem_entry_key": true, "mcp_idem_entry_lost_race": true,
 }
 
 // judge says what became of a statement that ended with err. It is the only
@@ -67,11 +68,14 @@ func judge(err error) fate {
 		return unknown
 	}
 	// The connection ends with a fatal error, and it can come while the server
-	// waits for its standbys, when the commit is done already.
-	if severity := pg.SeverityUnlocalized; severity == "FATAL" || severity == "PANIC" {
+	// waits for its standbys, when the commit is done already. Poolers give only
+	// one of the two severities.
+	if severity := cmp.Or(pg.SeverityUnlocalized, pg.Severity); severity == "FATAL" || severity == "PANIC" {
 		return unknown
 	}
 	switch pg.Code {
+	case "40003": // statement completion unknown
+		return unknown
 	case "40001", "40P01", "55P03", "57014": // serialization, deadlock, lock or statement timeout
 		return again
 	case "23505", "23514":
@@ -84,7 +88,9 @@ func judge(err error) fate {
 		return elsewhere
 	}
 	switch pg.Code[:2] {
-	case "53", "57", "58", "08": // resources, intervention, system, connection
+	case "08": // the connection, after the statement left
+		return unknown
+	case "53", "57", "58": // resources, intervention, system
 		if pg.Code == "53100" { // disk full
 			return refused
 		}
@@ -100,6 +106,19 @@ var errPath = errors.New("pgstore: search_path does not begin with pg_catalog")
 func readOnly(err error) bool {
 	pg, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && pg.Code == "25006"
+}
+
+// stuck reports that a statement waited too long, for a row that somebody has
+// locked or for the server.
+func stuck(err error) bool {
+	pg, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && (pg.Code == "55P03" || pg.Code == "57014")
+}
+
+// rerun reports what a database asks to be done again in a new transaction.
+func rerun(err error) bool {
+	pg, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && (pg.Code == "40001" || pg.Code == "40P01")
 }
 
 // errNoConnection: the pool had none to give, so nothing was sent.

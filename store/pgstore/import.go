@@ -3,6 +3,7 @@ package pgstore
 import (
 	"context"
 	"crypto/rand"
+	"fmt"
 	"iter"
 
 	"github.com/jackc/pgx/v5"
@@ -16,7 +17,7 @@ import (
 // order of Ref.Compare, each once, and belong to the store when they are yielded.
 //
 // It is one transaction: after an error, or a crash, the ledger is empty as
-// before. Commits of others wait for it, and then meet what was imported.
+// before; only idem.ErrCommitUnknown leaves open whether all rows are there. Commits of others wait for it, and then meet what was imported.
 func (s *Store) Import(ctx context.Context, now idem.Instant, rows iter.Seq2[idem.Row, error]) (n int, err error) {
 	if err := s.ready(ctx); err != nil {
 		return 0, err
@@ -43,12 +44,12 @@ func (s *Store) Import(ctx context.Context, now idem.Instant, rows iter.Seq2[ide
 	switch {
 	case in.err != nil:
 		return 0, in.err
+	case err != nil && judge(err) == unknown && ctx.Err() == nil:
+		return 0, fmt.Errorf("%w: the connection was lost: see with verify whether the rows are there, all of them or none: %w", idem.ErrCommitUnknown, s.explain(err))
 	case err != nil:
 		return 0, s.explain(err)
 	}
-	if err := s.readClock(ctx); err != nil {
-		return 0, err
-	}
+	_ = s.readClock(ctx) // else within a second
 	s.watchers.WakeAll()
 	return in.checked.N, nil
 }

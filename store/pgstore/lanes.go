@@ -63,6 +63,19 @@ func (l *lanes) enter(p *plan) (taken bool, err error) {
 	return false, nil
 }
 
+// widen takes a lane if something waits and the others are slow.
+func (l *lanes) widen() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := time.Now()
+	if l.closed || len(l.waiting) == 0 || !l.open(now) {
+		return false
+	}
+	l.active, l.begun = l.active+1, now
+	l.ended.Add(1)
+	return true
+}
+
 // next gives a lane its next group: those that waited longest, no two of which
 // touch the same row. nil: nothing waits, and the lane is free.
 func (l *lanes) next() []*plan {
@@ -127,6 +140,8 @@ func (s *Store) commit(ctx context.Context, p *plan) (idem.Stamp, error) {
 		v := <-p.done
 		return v.stamp, v.err
 	}
+	slow := time.AfterFunc(laneSlow, s.widen)
+	defer slow.Stop()
 	turn := time.NewTimer(time.Until(p.deadline))
 	defer turn.Stop()
 	select {
@@ -157,7 +172,16 @@ func (s *Store) late(ctx context.Context, p *plan) (idem.Stamp, error) {
 	case v := <-p.done:
 		return v.stamp, v.err
 	case <-wait.C:
-		return idem.Stamp{}, fmt.Errorf("%w: %w", idem.ErrCommitUnknown, ctx.Err())
+		return idem.Stamp{}, s.unsure(ctx.Err())
+	}
+}
+
+// widen opens another lane for those that wait behind a slow one.
+func (s *Store) widen() {
+	if s.lanes.widen() {
+		if group := s.lanes.next(); group != nil {
+			s.drive(group)
+		}
 	}
 }
 

@@ -77,6 +77,9 @@ func (s *Store) Load(ctx context.Context, refs ...idem.Ref) (idem.Snapshot, erro
 	w := s.loads.enter(refs)
 	if w == nil {
 		snap, err := s.load(ctx, refs)
+		if err == nil {
+			err = s.certain(ctx)
+		}
 		if next := s.loads.leave(); next != nil {
 			go s.loadGroups(next)
 		}
@@ -104,6 +107,9 @@ func (s *Store) loadGroups(group []*loading) {
 			refs = append(refs, w.refs...)
 		}
 		raw, err := s.loadRaw(s.ctx, refs)
+		if err == nil {
+			err = s.certain(s.ctx)
+		}
 		if s.closed.Load() && err != nil {
 			err = idem.ErrClosed
 		}

@@ -33,6 +33,7 @@ type Store struct {
 
 	closed    atomic.Bool
 	gone      atomic.Pointer[error] // why nothing works any more
+	doubted   atomic.Int64          // when a commit was last called unknown, in Unix nanoseconds
 	closeOnce sync.Once
 }
 
@@ -88,12 +89,16 @@ func (s *Store) askTime(ctx context.Context) (now idem.Instant, err error) {
 	return now, err
 }
 
-// readClock reads the table clock.
+// readClock reads the table clock, which an import may have set forward.
 func (s *Store) readClock(ctx context.Context) error {
 	return s.read(ctx, func(ctx context.Context) error {
 		var ahead time.Duration
 		var high idem.Instant
-		if err := s.pool.QueryRow(ctx, s.sql(`SELECT ahead, high FROM {schema}.clock`)).Scan(&ahead, &high); err != nil {
+		var id [16]byte
+		if err := s.pool.QueryRow(ctx, s.sql(`SELECT ahead, high, (SELECT id FROM {schema}.ledger) FROM {schema}.clock`)).Scan(&ahead, &high, &id); err != nil {
+			return err
+		}
+		if err := s.same(id); err != nil {
 			return err
 		}
 		s.clock.row(ahead, high)
@@ -133,11 +138,13 @@ func (s *Store) read(ctx context.Context, query func(ctx context.Context) error)
 // again.
 func (s *Store) keepTime() {
 	for sleep(s.ctx, time.Second) {
+		ctx, cancel := s.bound(s.ctx)
 		if s.busy.Swap(false) || s.clock.stands() {
-			ctx, cancel := s.bound(s.ctx)
 			_ = s.noteTime(ctx)
-			cancel()
+		} else {
+			_ = s.readClock(ctx)
 		}
+		cancel()
 	}
 }
 

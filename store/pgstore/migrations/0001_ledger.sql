@@ -21,8 +21,8 @@ CREATE TABLE {schema}.operation (
   lease_token bytea  NOT NULL,
   lease_end   bigint NOT NULL, -- with the marks that extended it; 0: not held
   body        bytea  NOT NULL, -- the record, sealed
-  CONSTRAINT operation_pkey PRIMARY KEY (id),
-  CONSTRAINT operation_lost_race CHECK (version >= 0)
+  CONSTRAINT mcp_idem_operation_key PRIMARY KEY (id),
+  CONSTRAINT mcp_idem_operation_lost_race CHECK (version >= 0)
 ) WITH (autovacuum_vacuum_scale_factor = 0.05, autovacuum_analyze_scale_factor = 0.05);
 
 CREATE INDEX operation_due  ON {schema}.operation (tenant, server, due, id) WHERE due IS NOT NULL;
@@ -38,8 +38,8 @@ CREATE TABLE {schema}.entry (
   members bytea[],             -- of a slot: the open twins
   upto    bigint,              -- of a delivery
   extra   bigint[],            -- of a delivery, ascending
-  CONSTRAINT entry_pkey PRIMARY KEY (key),
-  CONSTRAINT entry_lost_race CHECK (version >= 0)
+  CONSTRAINT mcp_idem_entry_key PRIMARY KEY (key),
+  CONSTRAINT mcp_idem_entry_lost_race CHECK (version >= 0)
 ) WITH (autovacuum_vacuum_scale_factor = 0.05, autovacuum_analyze_scale_factor = 0.05);
 
 -- One row. The ledger's clock is the server's, and ahead nanoseconds more. It
