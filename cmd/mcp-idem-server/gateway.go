@@ -18,6 +18,7 @@ import (
 	"github.com/mcp-idem/mcp-idem/mcp"
 	"github.com/mcp-idem/mcp-idem/policy"
 	"github.com/mcp-idem/mcp-idem/store/boltstore"
+	"github.com/mcp-idem/mcp-idem/store/pgstore"
 )
 
 // gateway guards one server and speaks stdio.
@@ -42,6 +43,14 @@ func (p *program) gateway(c *cobra.Command, args []string) error {
 		return err
 	}
 	defer st.Close()
+	if pg, ok := st.(*pgstore.Store); ok && pg.Made() {
+		log.Warn().Str("ledger", at.String()).Msg("there was no ledger in this database: a new one was made, which knows of no effect")
+	} else {
+		log.Info().Str("ledger", at.String()).Msg("ledger")
+	}
+	if at.Kind == config.LedgerPostgres && cfg.File == "" && p.flags.name == "" {
+		log.Warn().Msg("no --name is given: a gateway on another host, or in another directory, has another name and does not share these operations")
+	}
 	// It may hold a password, and the guarded server inherits the environment.
 	if err := os.Unsetenv("MCP_IDEM_LEDGER"); err != nil {
 		return err

@@ -36,6 +36,12 @@ side effects of the server's tools happen once, however often they are asked for
 		SilenceErrors: true, SilenceUsage: true,
 		Args: cobra.ArbitraryArgs,
 		RunE: p.gateway,
+		PersistentPreRunE: func(c *cobra.Command, _ []string) error {
+			if c.Flags().Changed("ledger") && p.flags.ledger == "" { // a variable that is not set
+				return usagef("--ledger is empty: name a ledger, or leave the flag out for the default one")
+			}
+			return nil
+		},
 	}
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })

@@ -50,7 +50,7 @@ func Examine(ctx context.Context, cfg Config) (Health, error) {
 	}
 	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
 	x := &examination{place: p, conn: conn, h: Health{Place: p.name, Program: len(todo)}}
-	for _, look := range []func(context.Context) error{x.server, x.schema, x.privileges, x.durability, x.replication, x.room, x.notifications} {
+	for _, look := range []func(context.Context) error{x.server, x.schema, x.privileges, x.logged, x.durability, x.replication, x.room, x.notifications} {
 		if err := look(ctx); err != nil {
 			return x.h, p.explain(err)
 		}
@@ -155,6 +155,23 @@ func (x *examination) durability(ctx context.Context) error {
 	return nil
 }
 
+// logged looks for tables that a crash of the server empties.
+func (x *examination) logged(ctx context.Context) error {
+	if x.h.Schema == 0 {
+		return nil
+	}
+	rows, err := x.conn.Query(ctx, `SELECT c.relname FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+WHERE n.nspname = $1 AND c.relkind = 'r' AND c.relpersistence <> 'p'`, x.channel)
+	if err != nil {
+		return err
+	}
+	tables, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	for _, t := range tables {
+		x.problem(true, fmt.Sprintf("ALTER TABLE %s.%s SET LOGGED", x.channel, t), "the table %s.%s is unlogged: a crash of the server empties it, and then every effect can happen once more", x.channel, t)
+	}
+	return err
+}
+
 func (x *examination) replication(ctx context.Context) error {
 	var lag *float64
 	if x.h.Standby {
@@ -164,12 +181,31 @@ func (x *examination) replication(ctx context.Context) error {
 	} else if err := x.conn.QueryRow(ctx, `SELECT count(*), extract(epoch FROM max(replay_lag))::float8 FROM pg_stat_replication`).Scan(&x.h.Standbys, &lag); err != nil {
 		return err
 	}
+	if x.h.Standbys > 0 && lag == nil && !x.h.Standby {
+		var hidden bool
+		if err := x.conn.QueryRow(ctx, `SELECT coalesce(bool_and(state IS NULL), false) FROM pg_stat_replication`).Scan(&hidden); err != nil {
+			return err
+		}
+		if hidden {
+			x.problem(false, fmt.Sprintf("GRANT pg_monitor TO %s", x.h.User), "%s may not see how far the standbys are behind", x.h.User)
+		}
+	}
 	if lag != nil {
 		x.h.Lag = time.Duration(*lag * float64(time.Second))
 	}
 	var names string
 	if err := x.conn.QueryRow(ctx, `SELECT current_setting('synchronous_standby_names')`).Scan(&names); err != nil {
 		return err
+	}
+	if !x.h.Standby && names != "" {
+		var answering int
+		if err := x.conn.QueryRow(ctx, `SELECT count(*) FROM pg_stat_replication WHERE sync_state IN ('sync', 'quorum')`).Scan(&answering); err != nil {
+			return err
+		}
+		if answering == 0 {
+			x.problem(false, "start the standbys that synchronous_standby_names asks for, or clear it (a user without pg_monitor cannot see them)",
+				"synchronous_standby_names is set and no standby is seen: every commit waits for one")
+		}
 	}
 	if x.h.Standbys > 0 && names == "" {
 		x.problem(false, "set synchronous_standby_names, or accept that a failover may lose the last claims",

@@ -65,6 +65,10 @@ func ParseLedger(at, text string) (Ledger, error) {
 	switch kind := strings.ToLower(name); {
 	case keywordList.MatchString(text):
 		return Ledger{}, fail(at, "is a list of connection parameters; write it as postgres://user@host/database")
+	case strings.TrimSpace(text) != text || strings.ContainsAny(text, `"'`):
+		return Ledger{}, fail(at, "begins or ends with white space, or has quotes in it, as an environment file may leave them: write it without")
+	case name == "" && strings.Contains(text, "://"):
+		return Ledger{}, fail(at, "is neither a path nor a URL; %s", allowedLedgers)
 	case name == "":
 		return BoltAt(text), nil
 	case !slashes:
