@@ -32,7 +32,9 @@ func TestLockedRowHoldsUpNoOther(t *testing.T) {
 	if _, err := l.Commit(t.Context(), put(1000, 0)); err != nil {
 		t.Errorf("behind a locked row: %v", err)
 	}
-	<-locked
+	if err := <-locked; err == nil {
+		t.Error("the locked row was written")
+	}
 	errs := make(chan error, all)
 	for n := range all {
 		go func() { _, err := l.Commit(context.Background(), put(n, 1)); errs <- err }()
