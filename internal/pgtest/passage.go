@@ -47,6 +47,9 @@ func (p *passage) run() {
 	}
 	_ = p.client.Close() // ends up
 	up.Wait()
+	if trap := p.swallows(); trap != nil && !trap.Sprung() { // its request met nobody any more
+		close(trap.sprung)
+	}
 }
 
 // begin passes on what comes before the first typed message, and reports
