@@ -23,6 +23,7 @@ func TestLockedRowHoldsUpNoOther(t *testing.T) {
 		l.mustCommit(put(n, 0))
 	}
 	stranger := connect(t, url)
+	defer stranger.Close(context.Background()) // and no garbage before
 	if _, err := stranger.Exec(t.Context(), `BEGIN; SELECT FROM mcp_idem.operation WHERE id = '\x`+hexID(1)+`' FOR UPDATE`); err != nil {
 		t.Fatal(err)
 	}
