@@ -182,7 +182,7 @@ func within(t testing.TB, d time.Duration, what string, fn func()) {
 // eventually waits for something that takes a moment.
 func eventually(t testing.TB, what string, is func() bool) {
 	t.Helper()
-	for end := time.Now().Add(20 * time.Second); !is(); time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(20 * time.Second); !is(); time.Sleep(50 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("%s: not in 20s", what)
 		}

@@ -16,7 +16,7 @@ func TestStoreBehindPooler(t *testing.T) {
 	s := pgtest.Start(t)
 	b := s.Bouncer(t, 4)
 	database := func(params ...string) string { return b.URL("postgres", append(params, "pooler=transaction")...) }
-	storetest.Run(t, subjects(database), storetest.Features{Durable: true, Moves: true, Several: true})
+	storetest.Run(t, subjects(t, s.URL("postgres"), database), storetest.Features{Durable: true, Moves: true, Several: true})
 }
 
 // TestPoolerUnnamed: who forgot to say that there is a pooler is told to.

@@ -48,7 +48,14 @@ func (s *Store) Watch(ctx context.Context, id idem.ID, after idem.Version) error
 	s.bell.mu.Unlock()
 	for {
 		err := s.look(ctx, id, after)
-		if !errors.Is(err, errLook) {
+		if errors.Is(err, errLook) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		// Late news, our own among them, wakes for nothing.
+		if v, err := s.versionOf(ctx, id); err != nil || v > after || (v == 0 && after > 0) {
 			return err
 		}
 	}
@@ -177,9 +184,9 @@ func (s *Store) hear() (ever bool) {
 	if err != nil {
 		return false
 	}
+	// What was told before may have been missed; who waits looks himself, and soon.
 	s.hearing(true)
 	defer s.hearing(false)
-	s.watchers.WakeAll() // what was told before may have been missed
 	for {
 		n, err := conn.WaitForNotification(s.ctx)
 		if err != nil {
