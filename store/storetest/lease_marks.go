@@ -17,10 +17,11 @@ func extend(token idem.Token, end idem.Instant) idem.Change {
 	return idem.Change{Marks: []idem.Mark{{Ref: op(num(1)), LeaseEnd: end, Token: token}}}
 }
 
-// claim stores an operation under a claim of mine.
+// claim stores an operation under a claim of mine. Its end is counted from a
+// commit: what a handle tells of the clock may be behind.
 func (k kit) claim(d time.Duration) (end idem.Instant) {
 	k.Helper()
-	end = k.mustClock().Add(d)
+	end = k.mustCommit(idem.Change{}).Time.Add(d)
 	k.mustCommit(puts(put(num(1), started("a", mine, end))))
 	return end
 }
