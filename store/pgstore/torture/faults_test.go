@@ -1,6 +1,7 @@
 package torture
 
 import (
+	"context"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -141,11 +142,20 @@ func (b *breaker) spring() {
 				if time.Now().After(end) {
 					b.t.Fatal("a trap does not snap")
 				}
-				if conn, err := pgx.Connect(b.t.Context(), b.proxies[i].URL("postgres")); err == nil {
-					_, _ = conn.Exec(b.t.Context(), "SELECT 1 -- operation insert update")
-					_ = conn.Close(b.t.Context())
-				}
+				b.step(b.proxies[i])
 			}
 		}
 	}
+}
+
+// step walks through a proxy with a statement that every trap waits for.
+func (b *breaker) step(p *pgtest.Proxy) {
+	ctx, cancel := context.WithTimeout(b.t.Context(), 5*time.Second)
+	defer cancel()
+	conn, err := pgx.Connect(ctx, p.URL("postgres"))
+	if err != nil {
+		return
+	}
+	_, _ = conn.Exec(ctx, "SELECT 1 -- operation insert update")
+	_ = conn.Close(ctx)
 }

@@ -35,9 +35,11 @@ func settled(t *testing.T, st idem.Store) []*idem.Record {
 
 func list(t *testing.T, st idem.Store) (all []*idem.Record) {
 	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
 	q := idem.Query{Order: idem.ByID, Limit: 1000}
 	for {
-		page, err := st.List(context.Background(), q)
+		page, err := st.List(ctx, q)
 		must(t, err)
 		all = append(all, page.Records...)
 		if page.Next == nil {
@@ -68,7 +70,9 @@ func (h *history) reload(t *testing.T, st idem.Store) {
 		note(l.rows)
 	}
 	l := reading{host: 1000, from: now(), snapshot: true}
-	s, err := st.Load(context.Background(), slices.Collect(maps.Values(refs))...)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	s, err := st.Load(ctx, slices.Collect(maps.Values(refs))...)
 	must(t, err)
 	l.to = now()
 	for _, ref := range refs {
