@@ -31,6 +31,7 @@ func behindProxy(t testing.TB) (l, direct ledger, p *pgtest.Proxy) {
 // TestLost: whether the request is lost or the answer to it, the change is made
 // once, and Commit says so.
 func TestLost(t *testing.T) {
+	t.Parallel()
 	for name, lose := range map[string]func(*pgtest.Proxy, string) *pgtest.Trap{
 		"answer": (*pgtest.Proxy).DropNextResponse, "request": (*pgtest.Proxy).DropNextRequest,
 	} {
@@ -64,6 +65,7 @@ func TestLost(t *testing.T) {
 
 // TestLostConflict: a conflict is one also where the first answer was lost.
 func TestLostConflict(t *testing.T) {
+	t.Parallel()
 	l, direct, p := behindProxy(t)
 	direct.mustCommit(put(1, 0))
 	p.DropNextResponse(insertion)
@@ -80,6 +82,7 @@ func TestLostConflict(t *testing.T) {
 // TestLostAndOvertaken: while the outcome is not known, somebody else changes
 // the row. Then it may stay unknown, and nothing wrong is said.
 func TestLostAndOvertaken(t *testing.T) {
+	t.Parallel()
 	for name, tc := range map[string]struct {
 		lose    func(*pgtest.Proxy, string) *pgtest.Trap
 		applied bool
@@ -120,6 +123,7 @@ func TestLostAndOvertaken(t *testing.T) {
 // TestLostForGood: what cannot be found out in time is unknown, and what was
 // never sent is not.
 func TestLostForGood(t *testing.T) {
+	t.Parallel()
 	l, direct, p := behindProxy(t)
 	errs := make(chan error, 1)
 	lost := p.DropNextResponse(insertion)
@@ -181,6 +185,7 @@ func TestLostInBatches(t *testing.T) {
 // TestLateRequest: a request that comes when its sender has given it up is not
 // applied beside the one that took its place.
 func TestLateRequest(t *testing.T) {
+	t.Parallel()
 	l, direct, p := behindProxy(t)
 	held := p.HoldNextRequest(insertion)
 	within(t, longest, "commit", func() {

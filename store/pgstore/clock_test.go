@@ -12,6 +12,7 @@ import (
 // over whose clock is. The ledger's does not go back, and goes on: for those who
 // have it open, and for those who open it then.
 func TestClockSetBack(t *testing.T) {
+	t.Parallel()
 	url := pgtest.Shared(t).Database(t)
 	l, idle := mustLedger(t, url), mustLedger(t, url)
 	l.mustCommit(put(1, 0))

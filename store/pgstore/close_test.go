@@ -42,8 +42,10 @@ func TestClose(t *testing.T) {
 // TestCloseWithoutServer: a server that is gone, or does not answer, holds
 // nobody up.
 func TestCloseWithoutServer(t *testing.T) {
+	t.Parallel()
 	for name, fault := range map[string]func(*pgtest.Server){"gone": (*pgtest.Server).Kill, "silent": (*pgtest.Server).Pause} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			s := pgtest.Start(t)
 			l := mustLedger(t, s.Database(t))
 			l.mustCommit(put(1, 0))

@@ -40,6 +40,7 @@ func occupy(t *testing.T, url string) (free func()) {
 // TestNoConnectionLeft: a commit waits for a connection, for as long as its
 // patience allows.
 func TestNoConnectionLeft(t *testing.T) {
+	t.Parallel()
 	s := pgtest.Start(t, pgtest.Set("max_connections", "12"))
 	owner := s.Database(t)
 	user := owned(t, owner)
@@ -84,6 +85,7 @@ func owned(t testing.TB, owner string) string {
 // TestPoolLimit: however much there is to do, a ledger has no more connections
 // than its pool may, and one that listens.
 func TestPoolLimit(t *testing.T) {
+	t.Parallel()
 	url := pgtest.Shared(t).Database(t)
 	l := mustLedger(t, url+"&pool_max_conns=3&application_name=limited")
 	go func() { _ = l.Watch(t.Context(), id(1), 1) }()

@@ -87,6 +87,7 @@ func large(n, size int) idem.Change {
 // TestFull: where the tables find no space, commits say so, and nothing of them
 // is there. With space again, all is well.
 func TestFull(t *testing.T) {
+	t.Parallel()
 	s := pgtest.Start(t)
 	dir := filepath.Join(s.Dir(), "small")
 	if err := os.Mkdir(dir, 0o700); err != nil {
@@ -136,6 +137,7 @@ func compare(t testing.TB, l ledger, told map[int]error) {
 // TestFullLog: where the server's log finds no space, the server dies, in the
 // middle of commits. What they said holds when it is back.
 func TestFullLog(t *testing.T) {
+	t.Parallel()
 	s := pgtest.Start(t, pgtest.Set("max_wal_size", "1GB"), pgtest.Set("wal_keep_size", "1GB"))
 	url := s.Database(t)
 	mustLedger(t, url).mustCommit(put(1, 0))

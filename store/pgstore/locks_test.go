@@ -120,6 +120,7 @@ func TestNoDeadlocks(t *testing.T) {
 // TestIsolation: a user whose transactions are stricter gets more conflicts
 // inside the server, and none of them leaves the store.
 func TestIsolation(t *testing.T) {
+	t.Parallel()
 	for _, level := range []string{"repeatable read", "serializable"} {
 		t.Run(level, func(t *testing.T) {
 			url := pgtest.Shared(t).Database(t) + "&default_transaction_isolation=" + strings.ReplaceAll(level, " ", "%20")
@@ -160,6 +161,7 @@ func counted(t testing.TB, l ledger, callers, each int) {
 // TestLocked: a table that is locked for longer than a statement may take is
 // waited for, and then the commit says that nothing was changed.
 func TestLocked(t *testing.T) {
+	t.Parallel()
 	url := pgtest.Shared(t).Database(t)
 	l := ledger{mustOpen(t, pgstore.Config{URL: url, Patience: time.Second, StatementTimeout: 500 * time.Millisecond}), t}
 	l.mustCommit(put(1, 0))

@@ -39,6 +39,7 @@ func mustRead(t testing.TB, url string) (*place, *pgx.Conn) {
 // TestSchemaOlder: a later program does not work on an older schema by itself: it
 // says what to do, and it is done without loss.
 func TestSchemaOlder(t *testing.T) {
+	t.Parallel()
 	url := pgtest.Shared(t).Database(t)
 	p, conn := mustRead(t, url)
 	old := len(next(t))
@@ -84,6 +85,7 @@ func TestMigrationFails(t *testing.T) {
 // TestMigrationWaits: a migration never makes those queue up for long who use the
 // table that it waits for, and goes on once that is free.
 func TestMigrationWaits(t *testing.T) {
+	t.Parallel()
 	url := pgtest.Shared(t).Database(t)
 	p, conn := mustRead(t, url)
 	if _, _, err := p.migrate(t.Context(), conn, next(t)); err != nil {

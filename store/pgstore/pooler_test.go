@@ -13,6 +13,7 @@ import (
 // TestStoreBehindPooler: PgBouncer gives every transaction whatever connection
 // is free.
 func TestStoreBehindPooler(t *testing.T) {
+	t.Parallel()
 	s := pgtest.Start(t)
 	b := s.Bouncer(t, 4)
 	database := func(params ...string) string { return b.URL("postgres", append(params, "pooler=transaction")...) }

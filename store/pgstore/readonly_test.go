@@ -14,6 +14,7 @@ import (
 
 // TestStandby: a server that takes no writes keeps no ledger, and says so.
 func TestStandby(t *testing.T) {
+	t.Parallel()
 	primary := pgtest.Start(t)
 	url := primary.Database(t)
 	mustLedger(t, url).mustCommit(put(1, 0))
@@ -37,6 +38,7 @@ func TestStandby(t *testing.T) {
 // TestDemoted: a primary becomes a standby under the ledger, and a primary
 // again.
 func TestDemoted(t *testing.T) {
+	t.Parallel()
 	s := pgtest.Start(t)
 	l := mustLedger(t, s.Database(t))
 	l.mustCommit(put(1, 0))
@@ -54,6 +56,7 @@ func TestDemoted(t *testing.T) {
 // notices before it writes. Connections that are open move to where writes are
 // taken.
 func TestReadOnly(t *testing.T) {
+	t.Parallel()
 	old := pgtest.Start(t)
 	url := old.Database(t)
 	standby := old.Standby(t)
@@ -87,6 +90,7 @@ func refused(t *testing.T, l ledger) {
 
 // TestReadOnlyForAMoment: what is over within the store's patience is not seen.
 func TestReadOnlyForAMoment(t *testing.T) {
+	t.Parallel()
 	url := pgtest.Shared(t).Database(t)
 	l := mustLedger(t, url)
 	l.mustCommit(put(1, 0))

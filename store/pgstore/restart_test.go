@@ -124,6 +124,7 @@ func (c *crowd) dismiss(direct ledger) {
 // TestRestart: whatever ends the server under many callers, none of them is told
 // anything that is not so, and none waits for long.
 func TestRestart(t *testing.T) {
+	t.Parallel()
 	s := pgtest.Start(t)
 	l := mustLedger(t, s.Database(t))
 	c := gather(t, l, 0, 32, 4)
@@ -140,6 +141,7 @@ func TestRestart(t *testing.T) {
 // TestDown: a server that stays away costs every caller its patience, and no
 // more, however many wait.
 func TestDown(t *testing.T) {
+	t.Parallel()
 	s := pgtest.Start(t)
 	l := mustLedger(t, s.Database(t))
 	l.mustCommit(put(1, 0))
@@ -179,6 +181,7 @@ func TestDown(t *testing.T) {
 
 // TestFailover: when a standby takes over, callers whose URL names both go on.
 func TestFailover(t *testing.T) {
+	t.Parallel()
 	primary := pgtest.Start(t)
 	standby := primary.Standby(t)
 	// With synchronous replication nothing that was reported is lost.

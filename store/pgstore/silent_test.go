@@ -27,8 +27,10 @@ func (l ledger) calls(n int) map[string]func() error {
 // connection is closed. No call waits for longer than it may, and all is well as
 // soon as bytes arrive again.
 func TestSilence(t *testing.T) {
+	t.Parallel()
 	for name, dir := range map[string]pgtest.Direction{"requests": pgtest.Up, "answers": pgtest.Down} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			s := pgtest.Shared(t)
 			url := s.Database(t)
 			direct := mustLedger(t, url)
@@ -75,6 +77,7 @@ func TestSilence(t *testing.T) {
 // as behind a firewall that forgets. The next commit notices and takes a new
 // connection, well within its patience.
 func TestHalfOpen(t *testing.T) {
+	t.Parallel()
 	s := pgtest.Shared(t)
 	url := s.Database(t)
 	p := s.Proxy(t)
@@ -88,6 +91,7 @@ func TestHalfOpen(t *testing.T) {
 
 // TestImpatientCaller: a caller who leaves is not kept, whatever the server does.
 func TestImpatientCaller(t *testing.T) {
+	t.Parallel()
 	s := pgtest.Start(t)
 	l := mustLedger(t, s.Database(t))
 	l.mustCommit(put(1, 0))

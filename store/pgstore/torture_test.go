@@ -13,6 +13,7 @@ import (
 // order, no caller is told anything that is not so. IDEM_TORTURE=10m makes it go
 // on for so long.
 func TestTortureFaults(t *testing.T) {
+	t.Parallel()
 	rnd := mustSeed(t)
 	s := pgtest.Start(t)
 	end := time.Now().Add(tortureTime(t))

@@ -28,6 +28,7 @@ func listeners(t testing.TB, url string) int {
 
 // TestWatchIsTold: who waits on another host is told, and does not have to look.
 func TestWatchIsTold(t *testing.T) {
+	t.Parallel()
 	s := pgtest.Start(t, pgtest.Set("log_statement", "all"))
 	url := s.Database(t)
 	here, there := mustLedger(t, url), mustLedger(t, url)
