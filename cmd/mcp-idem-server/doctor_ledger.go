@@ -25,8 +25,9 @@ type ledgerReport struct {
 	Server   string `json:"server,omitempty"` // its version
 	Schema   int    `json:"schema,omitempty"` // its version; 0: there is none
 	User     string `json:"user,omitempty"`
+	Standby  bool   `json:"standby,omitempty"` // it is one, and so is of no use
 	Standbys int    `json:"standbys,omitempty"`
-	Lag      string `json:"lag,omitempty"` // of the standby that is furthest behind
+	Lag      string `json:"lag,omitempty"` // of the standby that is furthest behind; a standby: since what it replayed last
 
 	Problems []problem `json:"problems,omitempty"`
 }
@@ -114,7 +115,7 @@ func existingDir(path string) string {
 
 func (r *ledgerReport) postgres(ctx context.Context) {
 	h, err := pgstore.Examine(ctx, pgstore.Config{URL: r.Place.ConnectionURL()})
-	r.Schema, r.Server, r.User, r.Standbys = h.Schema, h.Server, h.User, h.Standbys
+	r.Schema, r.Server, r.User, r.Standby, r.Standbys = h.Schema, h.Server, h.User, h.Standby, h.Standbys
 	if h.Lag > 0 {
 		r.Lag = h.Lag.Round(time.Millisecond).String()
 	}
@@ -143,7 +144,10 @@ func (p *program) printLedger(r *ledgerReport) {
 		}
 		fmt.Fprintf(p.out, "  PostgreSQL %s, %s, user %s\n", clean(r.Server), schema, clean(r.User))
 	}
-	if r.Standbys > 0 || r.Lag != "" {
+	switch {
+	case r.Standby:
+		fmt.Fprintf(p.out, "  a standby, last change replayed %s ago\n", cmp.Or(r.Lag, "an unknown time"))
+	case r.Standbys > 0:
 		fmt.Fprintf(p.out, "  %d standbys, %s behind at most\n", r.Standbys, cmp.Or(r.Lag, "nothing"))
 	}
 	for _, x := range r.Problems {

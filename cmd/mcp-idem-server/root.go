@@ -40,7 +40,8 @@ side effects of the server's tools happen once, however often they are asked for
 			if c.Flags().Changed("ledger") && p.flags.ledger == "" { // a variable that is not set
 				return usagef("--ledger is empty: name a ledger, or leave the flag out for the default one")
 			}
-			return nil
+			_, err := p.logger()
+			return err
 		},
 	}
 	root.CompletionOptions.DisableDefaultCmd = true

@@ -49,15 +49,15 @@ const (
 
 // place is a Config that was read.
 type place struct {
-	conf     *pgxpool.Config
-	schema   string // quoted
-	channel  string // of notifications
-	name     string // for messages, without the password
-	pooled   bool   // a pooler between us and the server gives each transaction another connection
-	existing bool   // no ledger is made
-	patience time.Duration
-	timeout  time.Duration
-	texts    sync.Map // of statements, with the schema's name
+	conf       *pgxpool.Config
+	schema     string // quoted, for statements
+	schemaName string // as it is; also the channel of notifications
+	name       string // for messages, without the password
+	pooled     bool   // a pooler between us and the server gives each transaction another connection
+	existing   bool   // no ledger is made
+	patience   time.Duration
+	timeout    time.Duration
+	texts      sync.Map // of statements, with the schema's name
 }
 
 var plainName = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,62}$`)
@@ -101,7 +101,7 @@ func (c Config) read() (*place, error) {
 	sizes := q.Has("pool_max_conns")
 	modes := q.Has("default_query_exec_mode")
 	u.RawQuery = without(u.RawQuery, "schema", "pooler")
-	p.schema, p.channel = pgx.Identifier{schema}.Sanitize(), schema
+	p.schema, p.schemaName = pgx.Identifier{schema}.Sanitize(), schema
 	p.name = describe(u)
 	if p.conf, err = pgxpool.ParseConfig(u.String()); err != nil {
 		return nil, fmt.Errorf("pgstore: %s: the URL cannot be used: %w", p.name, err) // pgconn leaves the password out

@@ -21,8 +21,10 @@
 // implicit transaction, at READ COMMITTED and without stored procedures; see
 // statement.go for how races are excluded. A Change that finds the way free is
 // sent at once and alone; those that come while others are under way share the
-// next statement, in which a conflict drops one Change and no other. So a single
-// caller pays nothing for batching.
+// next statement. In it a need that does not hold drops one Change and no other;
+// where a row of the group is locked by somebody else, or a race of inserts was
+// lost, its Changes are sent again one by one. So a single caller pays nothing
+// for batching.
 //
 // # What is ridden out, and what is reported
 //
@@ -69,7 +71,8 @@
 //
 // # Sharing
 //
-// There is no leader, nor a lock that outlives a statement. Recoverers of all
+// There is no leader, nor a lock that outlives a transaction, which is one
+// statement long for all but effects in the ledger's own. Recoverers of all
 // hosts list what is due and take it by compare-and-set. A host that has died is
 // replaced in the sense of package idem: its leases end, its outcomes are
 // reconciled. A ledger has an id; a connection that finds another one in its
@@ -79,11 +82,14 @@
 //
 // Behind a pooler that gives each transaction another connection (PgBouncer in
 // transaction mode), add pooler=transaction to the URL: then no statement is
-// prepared, no setting is made on a connection, and waiting is by looking.
+// prepared, the limits of time are the client's and not set on the connection,
+// and waiting is by looking.
 //
 // # Growth
 //
 // Expired operations are deleted or shrink one by one, as the guard's retention
 // says, and autovacuum gives the space to new ones. The tables ask for it at 5 %
-// of dead rows.
+// of dead rows. A call of 300 bytes of arguments and 400 bytes of result takes
+// 1.9 to 2.2 KB of table, 0.2 KB of indexes and 2.8 KB of WAL; 1.5 KB are left
+// of it after a vacuum (BenchmarkGrowth, PostgreSQL 15).
 package pgstore

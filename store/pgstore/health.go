@@ -18,7 +18,8 @@ type Health struct {
 	Program int // version of the schema that this program knows
 	Standby bool
 	// Lag is how far the standby that is furthest behind is behind its primary;
-	// on a standby, itself. 0: there is none, or it is not behind.
+	// on a standby, the age of the change that it replayed last. 0: there is none,
+	// or it is not behind.
 	Lag      time.Duration
 	Standbys int
 	Problems []Problem
@@ -30,8 +31,8 @@ type Problem struct {
 	Fatal        bool // it does not work at all
 }
 
-// Examine looks at a database as the place of a ledger, and changes nothing. It
-// connects to a standby too. An error means that the database cannot be looked
+// Examine looks at a database as the place of a ledger, and changes nothing. Where
+// no server takes writes it connects to a standby. An error means that the database cannot be looked
 // at.
 func Examine(ctx context.Context, cfg Config) (Health, error) {
 	p, err := cfg.read()
@@ -42,11 +43,13 @@ func Examine(ctx context.Context, cfg Config) (Health, error) {
 	if err != nil {
 		return Health{}, err
 	}
-	cc := p.conf.ConnConfig.Copy()
-	cc.ValidateConnect = nil
-	conn, err := pgx.ConnectConfig(ctx, cc)
-	if err != nil {
-		return Health{}, p.explain(err)
+	conn, err := pgx.ConnectConfig(ctx, p.conf.ConnConfig)
+	if err != nil { // among the hosts is none that takes writes; any may tell why
+		cc := p.conf.ConnConfig.Copy()
+		cc.ValidateConnect = nil
+		if conn, err = pgx.ConnectConfig(ctx, cc); err != nil {
+			return Health{}, p.explain(err)
+		}
 	}
 	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
 	x := &examination{place: p, conn: conn, h: Health{Place: p.name, Program: len(todo)}}
@@ -91,7 +94,7 @@ func (x *examination) schema(ctx context.Context) error {
 		return nil
 	case errors.Is(err, ErrDenied):
 		x.denied = true
-		x.problem(true, fmt.Sprintf("GRANT USAGE ON SCHEMA %[1]s TO %[2]s; GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA %[1]s TO %[2]s", x.channel, x.h.User),
+		x.problem(true, fmt.Sprintf("GRANT USAGE ON SCHEMA %[1]s TO %[2]s; GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA %[1]s TO %[2]s", x.schemaName, x.h.User),
 			"there is a ledger, and %s may not use it", x.h.User)
 		return nil
 	case err != nil:
@@ -134,7 +137,7 @@ func (x *examination) privileges(ctx context.Context) error {
 			return err
 		}
 		for _, l := range lacking {
-			x.problem(true, fmt.Sprintf("GRANT %s ON %s.%s TO %s", l, x.channel, need.table, x.h.User), "%s lacks %s on %s.%s", x.h.User, l, x.channel, need.table)
+			x.problem(true, fmt.Sprintf("GRANT %s ON %s.%s TO %s", l, x.schemaName, need.table, x.h.User), "%s lacks %s on %s.%s", x.h.User, l, x.schemaName, need.table)
 		}
 	}
 	return nil
@@ -161,13 +164,13 @@ func (x *examination) logged(ctx context.Context) error {
 		return nil
 	}
 	rows, err := x.conn.Query(ctx, `SELECT c.relname FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-WHERE n.nspname = $1 AND c.relkind = 'r' AND c.relpersistence <> 'p'`, x.channel)
+WHERE n.nspname = $1 AND c.relkind = 'r' AND c.relpersistence <> 'p'`, x.schemaName)
 	if err != nil {
 		return err
 	}
 	tables, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	for _, t := range tables {
-		x.problem(true, fmt.Sprintf("ALTER TABLE %s.%s SET LOGGED", x.channel, t), "the table %s.%s is unlogged: a crash of the server empties it, and then every effect can happen once more", x.channel, t)
+		x.problem(true, fmt.Sprintf("ALTER TABLE %s.%s SET LOGGED", x.schemaName, t), "the table %s.%s is unlogged: a crash of the server empties it, and then every effect can happen once more", x.schemaName, t)
 	}
 	return err
 }

@@ -31,11 +31,11 @@ func (s *Store) Import(ctx context.Context, now idem.Instant, rows iter.Seq2[ide
 			return err
 		}
 		in.operations = true
-		if _, err := tx.CopyFrom(ctx, pgx.Identifier{s.channel, "operation"}, operationColumns, in); err != nil {
+		if _, err := tx.CopyFrom(ctx, pgx.Identifier{s.schemaName, "operation"}, operationColumns, in); err != nil {
 			return err
 		}
 		in.operations = false
-		if _, err := tx.CopyFrom(ctx, pgx.Identifier{s.channel, "entry"}, entryColumns, in); err != nil {
+		if _, err := tx.CopyFrom(ctx, pgx.Identifier{s.schemaName, "entry"}, entryColumns, in); err != nil {
 			return err
 		}
 		_, err := tx.Exec(ctx, s.sql(`UPDATE {schema}.clock SET ahead = greatest(ahead, $1 - `+wall+`), high = greatest(high, $1)`), int64(now))

@@ -122,7 +122,7 @@ func (p *place) step(ctx context.Context, conn *pgx.Conn, from int, text string)
 // prepareSchema makes the schema and the row that tells its version.
 func (p *place) prepareSchema(ctx context.Context, tx pgx.Tx) error {
 	var there bool
-	if err := tx.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_catalog.pg_namespace WHERE nspname = $1)`, p.channel).Scan(&there); err != nil {
+	if err := tx.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_catalog.pg_namespace WHERE nspname = $1)`, p.schemaName).Scan(&there); err != nil {
 		return err
 	}
 	if !there {
@@ -155,11 +155,11 @@ func raced(err error) bool {
 func (p *place) version(ctx context.Context, conn *pgx.Conn) (v int, id [16]byte, err error) {
 	var there bool
 	if err := conn.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-		WHERE n.nspname = $1 AND c.relname = 'ledger')`, p.channel).Scan(&there); err != nil {
+		WHERE n.nspname = $1 AND c.relname = 'ledger')`, p.schemaName).Scan(&there); err != nil {
 		return 0, id, p.explain(err)
 	}
 	if !there {
-		return 0, id, fmt.Errorf("%w: %s has no %s.ledger", ErrNoSchema, p.name, p.channel)
+		return 0, id, fmt.Errorf("%w: %s has no %s.ledger", ErrNoSchema, p.name, p.schemaName)
 	}
 	if err := conn.QueryRow(ctx, p.sql(`SELECT version, id FROM {schema}.ledger`)).Scan(&v, &id); err != nil {
 		return 0, id, p.explain(err)

@@ -15,10 +15,10 @@ import (
 )
 
 // Open connects to the ledger and checks that its schema is the one that this
-// program knows. In a database without a ledger it makes one, unless
-// Config.Existing says otherwise, which takes the right to create a schema; an older schema is ErrSchemaOld (see Migrate), a
-// newer one ErrSchemaNew. It gives up when ctx ends, or after Config.Patience
-// where the server cannot be reached.
+// program knows. In a database without a ledger it makes one, which takes the
+// right to create a schema, unless Config.Existing says otherwise. An older
+// schema is ErrSchemaOld (see Migrate), a newer one ErrSchemaNew. It gives up
+// when ctx ends, or after Config.Patience where the server cannot be reached.
 func Open(ctx context.Context, cfg Config) (*Store, error) {
 	p, err := cfg.read()
 	if err != nil {
@@ -94,7 +94,7 @@ func (p *place) usable(ctx context.Context, conn *pgx.Conn) error {
 	case err != nil:
 		return p.explain(err)
 	case !may:
-		return fmt.Errorf("%w: %s: it needs SELECT, INSERT, UPDATE and DELETE on the tables of schema %s; `mcp-idem-server doctor` says which is missing", ErrDenied, p.name, p.channel)
+		return fmt.Errorf("%w: %s: it needs SELECT, INSERT, UPDATE and DELETE on the tables of schema %s; `mcp-idem-server doctor` says which is missing", ErrDenied, p.name, p.schemaName)
 	}
 	return nil
 }

@@ -33,6 +33,12 @@ func TestStandby(t *testing.T) {
 	// Of two servers the one that takes writes is found, in any order.
 	both := strings.Replace(url, primary.Addr(), standby.Addr()+","+primary.Addr(), 1)
 	mustLedger(t, both).mustCommit(put(1, 1))
+	for url, wantStandby := range map[string]bool{there: true, both: false} {
+		h, err := pgstore.Examine(t.Context(), pgstore.Config{URL: url})
+		if err != nil || h.Standby != wantStandby {
+			t.Errorf("%s: standby %v, error %v", url, h.Standby, err)
+		}
+	}
 }
 
 // TestDemoted: a primary becomes a standby under the ledger, and a primary

@@ -161,7 +161,7 @@ func (c *chained) update(n int, want idem.Version) {
 	for i, name := range columns {
 		set[i] = name + " = " + params[i]
 		if name == "lease_end" && row.Operation.State == idem.StateStarted && row.Operation.Lease.End != 0 {
-			set[i] = name + " = " + keptLease(params[i-1], params[i])
+			set[i] = name + " = " + keptLease(params[slices.Index(columns, "lease_token")], params[i])
 		}
 	}
 	c.then("UPDATE {schema}." + table + " o SET version = version + 1, " + strings.Join(set, ", ") +

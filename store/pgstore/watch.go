@@ -133,7 +133,7 @@ func (s *Store) ring() {
 			ids = ids[n:]
 		}
 		ctx, cancel := s.bound(s.ctx)
-		_, _ = s.pool.Exec(ctx, `SELECT pg_notify($1, m) FROM unnest($2::text[]) m, `+relax, s.channel, messages)
+		_, _ = s.pool.Exec(ctx, `SELECT pg_notify($1, m) FROM unnest($2::text[]) m, `+relax, s.schemaName, messages)
 		cancel()
 	}
 }
@@ -178,7 +178,7 @@ func (s *Store) hear() (ever bool) {
 	conn, err := pgx.ConnectConfig(ctx, s.conf.ConnConfig)
 	if err == nil {
 		defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
-		_, err = conn.Exec(ctx, "LISTEN "+pgx.Identifier{s.channel}.Sanitize())
+		_, err = conn.Exec(ctx, "LISTEN "+pgx.Identifier{s.schemaName}.Sanitize())
 	}
 	cancel()
 	if err != nil {

@@ -79,6 +79,8 @@ func ParseLedger(at, text string) (Ledger, error) {
 		return Ledger{}, fail(at, "%q is no kind of ledger; %s", name, allowedLedgers)
 	case path == "":
 		return Ledger{}, fail(at, "%q has no path", text)
+	case strings.Contains(path, "@"):
+		return Ledger{}, fail(at, "bolt: is a file on this machine, without user and host; %s", allowedLedgers)
 	}
 	return BoltAt(path), nil
 }

@@ -41,7 +41,7 @@ func TestNoPasswordIsShown(t *testing.T) {
 		"postgres://u@h/db?password=hunter2", "postgres://u@h/db?PassWord=hunter2", "postgres://u:a@hunter2@h/db",
 		"postgres://u:a/hunter2@h/db", "postgres://u:1/hunter2@h/db", "postgres://u:1?hunter2@h/db", "postgres://u:1#hunter2@h/db",
 		"postgres://u:%zz-hunter2@h/db", "postgres://u:hunter2@h:port/db", "postgres://u:hunter2@h/db?x=%zz", "postgres:u:hunter2@h/db",
-		"postgres:/u:hunter2@h/db", "mysql://u:hunter2@h/db", "host=h password=hunter2", "password = hunter2", "dbname=x password='hunter2'",
+		"postgres:/u:hunter2@h/db", "bolt://u:hunter2@h/db", "mysql://u:hunter2@h/db", "host=h password=hunter2", "password = hunter2", "dbname=x password='hunter2'",
 	} {
 		l, err := ParseLedger("ledger", text)
 		if err != nil && !errors.As(err, new(*Error)) {
