@@ -5,8 +5,9 @@ import (
 	"sync"
 )
 
-// asks are the requests of servers to the client that wait for its answer. The
-// client sees ids of ours: two processes of a server may use the same ones.
+// asks are the requests of servers to a client that wait for its answer. The
+// client sees ids of ours: two servers, or two processes of one, may use the same
+// ones.
 type asks struct {
 	mu   sync.Mutex
 	last uint64
@@ -14,11 +15,11 @@ type asks struct {
 }
 
 type askOf struct {
-	c  *child
-	id string // as the child wrote it
+	c  *peer
+	id string // as the peer wrote it
 }
 
-func (a *asks) add(c *child, id []byte) []byte {
+func (a *asks) add(c *peer, id []byte) []byte {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.open == nil {
@@ -42,8 +43,8 @@ func (a *asks) take(id []byte) (askOf, bool) {
 	return ask, ok
 }
 
-// find returns the id under which the client knows a child's request.
-func (a *asks) find(c *child, id []byte) ([]byte, bool) {
+// find returns the id under which the client knows a peer's request.
+func (a *asks) find(c *peer, id []byte) ([]byte, bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for key, ask := range a.open {
@@ -54,8 +55,8 @@ func (a *asks) find(c *child, id []byte) ([]byte, bool) {
 	return nil, false
 }
 
-// drop takes back what a child that has ended had asked.
-func (a *asks) drop(c *child, client *session) {
+// drop takes back what a peer that has ended had asked.
+func (a *asks) drop(c *peer, client *session) {
 	a.mu.Lock()
 	var gone []uint64
 	for key, ask := range a.open {
@@ -66,26 +67,28 @@ func (a *asks) drop(c *child, client *session) {
 	}
 	a.mu.Unlock()
 	for _, key := range gone {
-		if client != nil {
-			client.say(strconv.AppendUint([]byte(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":`), key, 10),
-				[]byte(`,"reason":"the server has ended"}}`))
-		}
+		client.say(nil, strconv.AppendUint([]byte(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":`), key, 10),
+			[]byte(`,"reason":"the server has ended"}}`))
 	}
 }
 
-// fromChild takes a request or a notification of the server.
-func (u *Upstream) fromChild(c *child, e envelope) {
+// fromPeer takes a request or a notification of the server.
+func (u *Upstream) fromPeer(c *peer, e envelope, via *pending) {
 	client := u.client.Load()
 	if c.own.Load() { // what it says is for us
 		client = nil
+	}
+	var about []byte
+	if via != nil {
+		about = via.id
 	}
 	if e.id.there() {
 		if client == nil {
 			u.answerOwn(c, e)
 			return
 		}
-		id := u.asks.add(c, e.rawID())
-		client.say(e.line[:e.id.from], id, e.line[e.id.to:])
+		id := client.asks.add(c, e.rawID())
+		client.say(about, e.line[:e.id.from], id, e.line[e.id.to:])
 		return
 	}
 	switch e.method {
@@ -94,27 +97,26 @@ func (u *Upstream) fromChild(c *child, e envelope) {
 	case "notifications/cancelled":
 		params := e.params.of(e.line)
 		if at, err := member(params, "requestId"); err == nil && at.there() {
-			id, ok := u.asks.find(c, at.of(params))
-			if !ok {
+			if client == nil {
 				return
 			}
-			from := e.params.from
-			if client != nil {
-				client.say(e.line[:from+at.from], id, e.line[from+at.to:])
+			if id, ok := client.asks.find(c, at.of(params)); ok {
+				from := e.params.from
+				client.say(about, e.line[:from+at.from], id, e.line[from+at.to:])
 			}
 			return
 		}
 	}
 	if client != nil {
-		client.say(e.line)
+		client.say(about, e.line)
 	}
 }
 
 // answerOwn answers a server's request where no client is there to do it.
-func (u *Upstream) answerOwn(c *child, e envelope) {
+func (u *Upstream) answerOwn(c *peer, e envelope) {
 	tail := `,"error":{"code":-32601,"message":"no client is connected"}}`
 	if e.method == "ping" {
 		tail = `,"result":{}}`
 	}
-	_, _ = c.in.write([]byte(`{"jsonrpc":"2.0","id":`), e.rawID(), []byte(tail))
+	_ = c.wire.notify([]byte(`{"jsonrpc":"2.0","id":`), e.rawID(), []byte(tail))
 }

@@ -21,15 +21,15 @@ import (
 	"github.com/mcp-idem/mcp-idem/store/boltstore"
 )
 
-// peer is a server as a client sees it: two pipes.
-type peer struct {
+// partner is a server as a client sees it: two pipes.
+type partner struct {
 	in  io.WriteCloser
 	out *bufio.Reader
 	cmd *exec.Cmd
 }
 
 // open runs this test binary in a mode and shakes hands with it.
-func openPeer(b *testing.B, mode string) *peer {
+func openPeer(b *testing.B, mode string) *partner {
 	b.Helper()
 	self, err := os.Executable()
 	if err != nil {
@@ -48,7 +48,7 @@ func openPeer(b *testing.B, mode string) *peer {
 	if err := cmd.Start(); err != nil {
 		b.Fatal(err)
 	}
-	p := &peer{in: in, out: bufio.NewReaderSize(out, 1<<16), cmd: cmd}
+	p := &partner{in: in, out: bufio.NewReaderSize(out, 1<<16), cmd: cmd}
 	b.Cleanup(func() { _ = in.Close(); _ = cmd.Wait() })
 	p.trip(b, initLine+"\n")
 	if _, err := io.WriteString(in, `{"jsonrpc":"2.0","method":"notifications/initialized"}`+"\n"); err != nil {
@@ -57,7 +57,7 @@ func openPeer(b *testing.B, mode string) *peer {
 	return p
 }
 
-func (p *peer) trip(b *testing.B, line string) time.Duration {
+func (p *partner) trip(b *testing.B, line string) time.Duration {
 	start := time.Now()
 	if _, err := io.WriteString(p.in, line); err != nil {
 		b.Fatal(err)
@@ -159,8 +159,8 @@ func serveGuarded() {
 	if err != nil {
 		os.Exit(1)
 	}
-	up := NewUpstream(Server{Name: "fake", Command: self, Env: []string{fakeMode + "=on"}})
-	g, err := NewGateway(Config{Guard: guard, Upstream: up, Policy: stubPolicy{"peek": {Effect: policy.EffectRead}}})
+	srv := Server{Name: "fake", Command: self, Env: []string{fakeMode + "=on"}}
+	g, err := NewGateway(Config{Guard: guard, Servers: []Server{srv}, Policy: stubPolicy{"peek": {Effect: policy.EffectRead}}})
 	if err != nil || g.Serve(context.Background(), os.Stdin, os.Stdout) != nil {
 		os.Exit(1)
 	}
@@ -169,8 +169,8 @@ func serveGuarded() {
 // serveGateway is a gateway in front of this binary as a server.
 func serveGateway() {
 	self, _ := os.Executable()
-	up := NewUpstream(Server{Name: "fake", Command: self, Env: []string{fakeMode + "=on"}})
-	g, err := NewGateway(Config{Guard: &stubGuard{done: map[string]idem.Outcome{}}, Upstream: up, Policy: stubPolicy{"peek": {Effect: policy.EffectRead}}})
+	srv := Server{Name: "fake", Command: self, Env: []string{fakeMode + "=on"}}
+	g, err := NewGateway(Config{Guard: &stubGuard{done: map[string]idem.Outcome{}}, Servers: []Server{srv}, Policy: stubPolicy{"peek": {Effect: policy.EffectRead}}})
 	if err == nil {
 		err = g.Serve(context.Background(), os.Stdin, os.Stdout)
 	}

@@ -31,7 +31,7 @@ type call struct {
 	over      bool        // no answer is owed any more
 	unwanted  bool        // the client cancelled it
 	delivered func(error) // set with its answer
-	on        *child
+	on        *peer
 	key       uint64
 	passedOn  bool          // the cancellation was, or is about to be
 	forwarded chan struct{} // closed when it has been
@@ -73,12 +73,12 @@ func (s *session) call(e envelope) {
 		s.done()
 		return
 	}
-	rules := s.g.cfg.Policy.Tool(s.g.server + "/" + name)
+	rules := s.g.cfg.Policy.Tool(s.up.cfg.Name + "/" + name)
 	if rules.Effect == policy.EffectRead {
 		s.pass(e)
 		return
 	}
-	hint := rules.Effect == "" && s.g.cfg.TrustHints
+	hint := rules.Effect == "" && s.up.cfg.TrustHints
 	if hint {
 		if t, known := s.up.tools.get(name); known {
 			if hint = false; t != nil && t.ReadOnly {
@@ -138,7 +138,7 @@ func (c *call) serve(hint bool) {
 	if !c.finish(&answer) {
 		return
 	}
-	_, err := c.s.out.write(parts...)
+	err := c.s.out.answer(c.id, parts...)
 	c.delivered(err)
 	if err != nil {
 		c.s.g.cfg.Log.Debug().Err(err).Msg("the client does not read any more")
@@ -186,6 +186,7 @@ func (c *call) cancelled(note envelope, at span) {
 	if !first {
 		return
 	}
+	c.s.out.abandon(c.id)
 	c.stop()
 	if passOn {
 		on.forwardCancel(note, at, key)
@@ -211,7 +212,7 @@ func (c *call) ask() idem.Answer {
 		return refuse(idem.CodeInvalidArguments, "Calls that run as tasks are not supported for tools with side effects. Nothing was sent.")
 	}
 	g := c.s.g
-	ask := idem.Ask{Tenant: g.cfg.Tenant, Tool: g.server + "/" + c.name, Args: params[`"arguments"`], Run: c.s.run, Conn: c.s.conn}
+	ask := idem.Ask{Tenant: g.cfg.Tenant, Tool: c.s.up.cfg.Name + "/" + c.name, Args: params[`"arguments"`], Run: c.s.run, Conn: c.s.conn}
 	if err := g.identity.fill(&ask, params, c.meta); err != nil {
 		refused, _ := errors.AsType[*idem.Error](err)
 		return idem.Answer{Err: refused}
@@ -239,7 +240,7 @@ func (c *call) fits(ctx context.Context) error {
 	c.s.g.cfg.Log.Error().Str("tool", c.name).Str("argument", c.rules.Argument).Msg("forward.argument does not fit the tool's schema")
 	return &idem.Error{Code: idem.CodeInvalidArguments, Text: fmt.Sprintf(
 		"The configuration sends the key as argument %q, which the schema of %s/%s does not allow. Nothing was sent.",
-		c.rules.Argument, c.s.g.server, c.name)}
+		c.rules.Argument, c.s.up.cfg.Name, c.name)}
 }
 
 func (c *call) prepare(ctx context.Context) (idem.Site, error) {
@@ -247,7 +248,7 @@ func (c *call) prepare(ctx context.Context) (idem.Site, error) {
 		return idem.Site{}, c.unfit
 	}
 	p, err := c.s.up.ready(ctx)
-	if err == nil && c.rules.Process && p.proc.Ending() { // what it held is gone, whoever has noticed
+	if err == nil && c.rules.Process && p.wire.ending() { // what it held is gone, whoever has noticed
 		select {
 		case <-p.gone:
 			p, err = c.s.up.ready(ctx)
@@ -258,7 +259,7 @@ func (c *call) prepare(ctx context.Context) (idem.Site, error) {
 	if err != nil {
 		return idem.Site{}, err
 	}
-	return idem.Site{Group: p.proc.Group, Incarnation: p.incarnation}, nil
+	return idem.Site{Group: p.group, Incarnation: p.incarnation}, nil
 }
 
 // attempt sends the call once, to the process that was prepared and to no
@@ -279,7 +280,7 @@ func (c *call) attempt(ctx context.Context, d idem.Dispatch) idem.Outcome {
 		id = span{id.from + shift, id.to + shift}
 	}
 	ends, cut := make(chan idem.Outcome, 1), make(chan struct{}, 1)
-	key, err := on.send(line, id, &pending{done: func(r reply) { ends <- c.outcome(r) }, cut: func() {
+	key, err := on.send(line, id, &pending{id: c.id, done: func(r reply) { ends <- c.outcome(r) }, cut: func() {
 		select {
 		case cut <- struct{}{}:
 		default:
@@ -312,7 +313,7 @@ func (c *call) attempt(ctx context.Context, d idem.Dispatch) idem.Outcome {
 // where no answer can be counted on: when it began and cannot be read, and when
 // a server that was told of a cancellation stays silent. One that comes all the
 // same counts.
-func (c *call) wait(ctx context.Context, ends <-chan idem.Outcome, cut <-chan struct{}, on *child, key uint64, free func()) idem.Outcome {
+func (c *call) wait(ctx context.Context, ends <-chan idem.Outcome, cut <-chan struct{}, on *peer, key uint64, free func()) idem.Outcome {
 	forwarded, silent := c.forwarded, (<-chan time.Time)(nil)
 	for {
 		select {

@@ -50,7 +50,7 @@ func TestCutAnswer(t *testing.T) {
 	}
 }
 
-func small(c *Config) { c.Upstream.lineLimit = 1 << 20 }
+func small(c *Config) { c.Servers[0].lineLimit = 1 << 20 }
 
 func TestLinesThatAreTooLong(t *testing.T) {
 	r := start(t, "", stubPolicy{"peek": {Effect: "read"}}, small).handshake()
@@ -139,8 +139,7 @@ func TestClientThatDoesNotRead(t *testing.T) {
 	t.Parallel()
 	srv, log := server(t, "")
 	guard := &stubGuard{done: map[string]idem.Outcome{}}
-	up := NewUpstream(srv)
-	g, err := NewGateway(Config{Guard: guard, Upstream: up, Policy: stubPolicy{"hush": {Effect: "read"}}, Drain: 100 * time.Millisecond, Log: testLog(t)})
+	g, err := NewGateway(Config{Guard: guard, Servers: []Server{srv}, Policy: stubPolicy{"hush": {Effect: "read"}}, Drain: 100 * time.Millisecond, Log: testLog(t)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -181,8 +180,8 @@ func TestProcessThatCannotBeEnded(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer hold.Close()
-	c := &child{up: up, proc: &proc.Child{Cmd: exec.Command("true")}, log: zerolog.Nop(), born: time.Now(), in: &lineWriter{w: in}, inFile: in,
-		stderr: &tail{}, pending: map[uint64]*pending{}, exited: make(chan struct{}), gone: make(chan struct{})}
+	c := up.newPeer(zerolog.Nop())
+	c.wire = &process{peer: c, proc: &proc.Child{Cmd: exec.Command("true")}, in: &lineWriter{w: in}, inFile: in, stderr: &tail{}, exited: make(chan struct{})}
 	up.cur = c
 	got := make(chan reply, 1)
 	if _, err := c.send([]byte(`{"id":0}`), span{6, 7}, &pending{done: func(r reply) { got <- r }}); err != nil {
@@ -209,9 +208,9 @@ func TestServerThatDoesNotRead(t *testing.T) {
 		r := script(t, `read -r l; id=${l#*\"id\":}; echo "{\"jsonrpc\":\"2.0\",\"id\":${id%%,*},\"result\":{\"x\":\"fake\"}}"; [ -e "$0.old" ] && exec sleep 100; touch "$0.old"; cat >/dev/null`)
 		r.handshakeWith(strings.Repeat("x", 1<<20))
 		old := r.up.live.Load()
-		_ = old.proc.Cmd.Process.Kill()
+		_ = old.wire.(*process).proc.Cmd.Process.Kill()
 		<-old.gone
-		_, _ = r.up.await(t.Context(), func() *child { return r.up.cur })
+		_, _ = r.up.await(t.Context(), func() *peer { return r.up.cur })
 		time.Sleep(300 * time.Millisecond)
 		closes(t, r.up)
 	})

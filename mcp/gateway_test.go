@@ -219,7 +219,7 @@ func TestArgumentsAreTheGuards(t *testing.T) {
 }
 
 func TestHintsAreBelievedWhereTheyMayBe(t *testing.T) {
-	r := start(t, "", stubPolicy{"write": {Effect: policy.EffectWrite}}, func(c *Config) { c.TrustHints = true }).handshake()
+	r := start(t, "", stubPolicy{"write": {Effect: policy.EffectWrite}}, func(c *Config) { c.Servers[0].TrustHints = true }).handshake()
 	r.call("1", "peek", "{}", "")
 	r.expect(`"id":1`, `"done"`)
 	r.call("2", "peek", "{}", "")

@@ -13,9 +13,9 @@ import (
 type clientInit struct {
 	line []byte
 	id   span
-	from *session
-	owed bool   // the client waits for the answer
-	done []byte // its notifications/initialized; nil: not yet said
+	tell func(reply) // gives the client its answer, while one is owed
+	owed bool        // the client waits for it
+	done []byte      // its notifications/initialized; nil: not yet said
 }
 
 const (
@@ -35,14 +35,14 @@ var ownMeta = []byte(`{"` + metaVersion + `":"` + modernVersion + `","io.modelco
 // said again or not, unless we have shaken hands with that one by ourselves;
 // however many have to be started until one answers, nothing with an effect has
 // been sent.
-func (u *Upstream) initialize(from *session, e envelope) {
+func (u *Upstream) initialize(e envelope, tell func(reply)) {
 	line := bytes.Clone(e.line)
 	u.mu.Lock()
 	before := u.init
-	u.init = &clientInit{line: line, id: e.id, from: from, owed: true}
+	u.init = &clientInit{line: line, id: e.id, tell: tell, owed: true}
 	u.traffic = false
 	failed := u.failed
-	var stop *child
+	var stop *peer
 	switch c := u.cur; {
 	case failed != nil:
 	case c == nil:
@@ -56,7 +56,7 @@ func (u *Upstream) initialize(from *session, e envelope) {
 	again := before != nil && before.owed
 	u.mu.Unlock()
 	if again {
-		from.failPassed(before.id.of(before.line), reply{err: errors.New("initialize was said again")})
+		before.tell(reply{err: errors.New("initialize was said again")})
 	}
 	if failed != nil {
 		u.refuseInit(failed)
@@ -69,7 +69,7 @@ func (u *Upstream) initialize(from *session, e envelope) {
 
 // shakeLocked says the client's initialize to a process. If it ends before it
 // answers, buried starts another.
-func (u *Upstream) shakeLocked(c *child) {
+func (u *Upstream) shakeLocked(c *peer) {
 	in := u.init
 	c.shaking = true
 	u.live.CompareAndSwap(c, nil)
@@ -82,7 +82,7 @@ func (u *Upstream) shakeLocked(c *child) {
 }
 
 // shaken is called with the answer to the client's initialize.
-func (u *Upstream) shaken(c *child, in *clientInit, r reply) {
+func (u *Upstream) shaken(c *peer, in *clientInit, r reply) {
 	if r.err != nil {
 		return // it has ended, or will be
 	}
@@ -109,7 +109,7 @@ func (u *Upstream) shaken(c *child, in *clientInit, r reply) {
 	u.mu.Unlock()
 	if done != nil { // nothing may overtake it
 		go func() {
-			_, _ = c.in.write(done)
+			_ = c.wire.notify(done)
 			u.mu.Lock()
 			if u.init == in {
 				u.shookLocked(c)
@@ -119,14 +119,14 @@ func (u *Upstream) shaken(c *child, in *clientInit, r reply) {
 	}
 	switch {
 	case owed && r.broken:
-		in.from.failPassed(in.id.of(in.line), reply{err: errors.New("its answer cannot be read"), sent: 1})
+		in.tell(reply{err: errors.New("its answer cannot be read"), sent: 1})
 	case owed:
-		in.from.passAnswer(in.id.of(in.line), r.env)
+		in.tell(r)
 	}
 }
 
 // shookLocked: a process has been shaken hands with.
-func (u *Upstream) shookLocked(c *child) {
+func (u *Upstream) shookLocked(c *peer) {
 	c.shaking, c.shook = false, true
 	u.takeLocked(c)
 	u.changedLocked()
@@ -142,7 +142,7 @@ func (u *Upstream) refuseInit(err error) {
 	}
 	u.mu.Unlock()
 	if owed {
-		in.from.failPassed(in.id.of(in.line), reply{err: err})
+		in.tell(reply{err: err})
 	}
 }
 
@@ -159,7 +159,7 @@ func (u *Upstream) initialized(line []byte) {
 	}
 	u.mu.Unlock()
 	if to != nil {
-		_, _ = to.in.write(line)
+		_ = to.wire.notify(line)
 	}
 }
 
@@ -175,7 +175,7 @@ func (u *Upstream) withoutHandshake() {
 // shakeOwn makes a handshake of our own, where a query needs the upstream and
 // no client is there: a stateless server says so in its answer to
 // server/discover, any other gets initialize.
-func (u *Upstream) shakeOwn(c *child) {
+func (u *Upstream) shakeOwn(c *peer) {
 	ctx, cancel := context.WithTimeout(context.Background(), ownShakeLimit)
 	defer cancel()
 	modern, err := c.greet(ctx)
@@ -196,7 +196,7 @@ func (u *Upstream) shakeOwn(c *child) {
 	}
 }
 
-func (c *child) greet(ctx context.Context) (modern bool, err error) {
+func (c *peer) greet(ctx context.Context) (modern bool, err error) {
 	probe, cancel := context.WithTimeout(ctx, discoverLimit)
 	_, err = c.ask(probe, "server/discover", append(append([]byte(`{"_meta":`), ownMeta...), '}'))
 	cancel()
@@ -210,6 +210,6 @@ func (c *child) greet(ctx context.Context) (modern bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	_, err = c.in.write(initializedLine)
+	err = c.wire.notify(initializedLine)
 	return false, err
 }

@@ -175,8 +175,8 @@ func script(t *testing.T, text string, change ...func(*Config)) *rig {
 
 func startServer(t *testing.T, srv Server, log string, tools stubPolicy, change ...func(*Config)) *rig {
 	t.Helper()
-	r := &rig{t: t, guard: &stubGuard{done: map[string]idem.Outcome{}}, up: NewUpstream(srv), woken: make(chan struct{}, 1), done: make(chan error, 1), log: log}
-	cfg := Config{Guard: r.guard, Upstream: r.up, Policy: tools, Drain: 2 * time.Second, Log: testLog(t), Identity: Identity{
+	r := &rig{t: t, guard: &stubGuard{done: map[string]idem.Outcome{}}, woken: make(chan struct{}, 1), done: make(chan error, 1), log: log}
+	cfg := Config{Guard: r.guard, Servers: []Server{srv}, Policy: tools, Drain: 2 * time.Second, Log: testLog(t), Identity: Identity{
 		Task: []string{"_meta.mcp-idem/task", "flag"}, Step: []string{"_meta.mcp-idem/step"}, Key: []string{"_meta.mcp-idem/key"},
 		GenericKey: []string{"_meta.idempotencyKey", "params.idempotencyKey"}, Alias: []string{"_meta.claudecode/toolUseId", "_meta.callId"}}}
 	for _, f := range change {
@@ -186,6 +186,10 @@ func startServer(t *testing.T, srv Server, log string, tools stubPolicy, change 
 	if err != nil {
 		t.Fatal(err)
 	}
+	linked := g.cfg.Servers[0]
+	linked.ClientWait = g.cfg.ClientWait
+	r.up = g.upstream(linked)
+	g.open = func(Server) *Upstream { return r.up }
 	inR, inW := io.Pipe()
 	outR, outW := io.Pipe()
 	r.in = inW

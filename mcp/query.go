@@ -52,7 +52,7 @@ func (u *Upstream) stateless() bool {
 // forQuery returns a process that a handshake was made with. Whose it was is
 // the same to a query, but the client's is better waited for: a handshake of
 // ours costs a process when the client comes.
-func (u *Upstream) forQuery(ctx context.Context) (*child, error) {
+func (u *Upstream) forQuery(ctx context.Context) (*peer, error) {
 	ctx, cancel := context.WithTimeout(ctx, startPatience+ownShakeLimit)
 	defer cancel()
 	wait := u.cfg.ClientWait - time.Since(u.begun)
@@ -64,7 +64,7 @@ func (u *Upstream) forQuery(ctx context.Context) (*child, error) {
 		})
 		defer waited.Stop()
 	}
-	return u.await(ctx, func() *child {
+	return u.await(ctx, func() *peer {
 		c := u.live.Load()
 		switch {
 		case c == nil:
@@ -83,7 +83,7 @@ func (u *Upstream) forQuery(ctx context.Context) (*child, error) {
 
 // ask makes a request and waits for its answer. When the asker gives up, the
 // server is told.
-func (c *child) ask(ctx context.Context, method string, params []byte) ([]byte, error) {
+func (c *peer) ask(ctx context.Context, method string, params []byte) ([]byte, error) {
 	head := `{"jsonrpc":"2.0","id":`
 	line := append([]byte(head+`0,"method":`), quote(method)...)
 	line = append(append(append(line, `,"params":`...), params...), '}')
@@ -122,24 +122,24 @@ func (c *child) ask(ctx context.Context, method string, params []byte) ([]byte, 
 }
 
 // cancel tells the server that nobody waits for an answer any more.
-func (c *child) cancel(key uint64) {
+func (c *peer) cancel(key uint64) {
 	note := strconv.AppendUint([]byte(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":`), key, 10)
-	_, _ = c.in.write(append(note, `,"reason":"the asker gave up"}}`...))
+	_ = c.wire.notify(append(note, `,"reason":"the asker gave up"}}`...))
 }
 
 // forwardCancel sends the client's own note on, with the id that the server
 // knows; at is the id's place in the params.
-func (c *child) forwardCancel(e envelope, at span, key uint64) {
+func (c *peer) forwardCancel(e envelope, at span, key uint64) {
 	from := e.params.from
-	_, _ = c.in.write(e.line[:from+at.from], strconv.AppendUint(nil, key, 10), e.line[from+at.to:])
+	_ = c.wire.notify(e.line[:from+at.from], strconv.AppendUint(nil, key, 10), e.line[from+at.to:])
 }
 
 // takePassed removes a request that was passed on for a client's id.
-func (c *child) takePassed(to *session, id []byte) (uint64, bool) {
+func (c *peer) takePassed(to *session, id []byte) (uint64, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for key, p := range c.pending {
-		if p.to == to && bytes.Equal(p.id, id) {
+		if p.to == to && p.done == nil && bytes.Equal(p.id, id) {
 			delete(c.pending, key)
 			return key, true
 		}

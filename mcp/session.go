@@ -16,7 +16,7 @@ import (
 type session struct {
 	g    *Gateway
 	up   *Upstream
-	out  *lineWriter
+	out  sink
 	conn *idem.Conn
 	run  string // where each connection is a run
 	ctx  context.Context
@@ -26,6 +26,8 @@ type session struct {
 	p     parser
 	begun bool // a request came
 
+	asks asks
+
 	mu     sync.Mutex
 	calls  map[string]*call // guarded ones under way, by the client's id
 	given  map[string]*call // guarded ones that were answered, until something else is heard
@@ -34,10 +36,34 @@ type session struct {
 	idle   chan struct{}    // closed when none is owed any more
 }
 
-func newSession(g *Gateway, out io.Writer) *session {
-	s := &session{g: g, up: g.cfg.Upstream, out: &lineWriter{w: out}, conn: g.cfg.Guard.Conn(),
+// sink takes what goes to a client.
+type sink interface {
+	// answer ends the client's request of that id.
+	answer(id []byte, parts ...[]byte) error
+	// abandon says that a request gets no answer.
+	abandon(id []byte)
+	// say sends a request or a notification. about is the client's request that
+	// it belongs to; nil: that is not known.
+	say(about []byte, parts ...[]byte) error
+}
+
+// lineSink is a client that speaks stdio: all goes the same way.
+type lineSink struct{ w *lineWriter }
+
+func (l lineSink) answer(_ []byte, parts ...[]byte) error {
+	_, err := l.w.write(parts...)
+	return err
+}
+
+func (lineSink) abandon([]byte) {}
+
+func (l lineSink) say(_ []byte, parts ...[]byte) error { return l.answer(nil, parts...) }
+
+func newSession(g *Gateway, up *Upstream, out sink) *session {
+	s := &session{g: g, up: up, out: out, conn: g.cfg.Guard.Conn(),
 		calls: map[string]*call{}, given: map[string]*call{}, idle: make(chan struct{})}
 	s.ctx, s.end = context.WithCancel(context.Background())
+	up.client.Store(s)
 	if g.cfg.Identity.NewRunPerConnection {
 		s.run = "conn-" + newID()
 	}
@@ -46,12 +72,12 @@ func newSession(g *Gateway, out io.Writer) *session {
 
 // read takes the client's messages until there are no more.
 func (s *session) read(in io.Reader) {
-	lines := newLineReader(in, s.up.lineLimit)
+	lines := newLineReader(in, s.up.cfg.lineLimit)
 	for s.ctx.Err() == nil {
 		line, err := lines.next()
 		if errors.Is(err, errLong) {
 			s.heard()
-			s.sayError([]byte("null"), codeInvalidRequest, fmt.Sprintf("the message is longer than %d bytes", s.up.lineLimit))
+			s.sayError([]byte("null"), codeInvalidRequest, fmt.Sprintf("the message is longer than %d bytes", s.up.cfg.lineLimit))
 			continue
 		}
 		if len(line) > 0 {
@@ -81,7 +107,7 @@ func (s *session) drain(err error) {
 	if err == nil { // else nothing will answer any more
 		within(s.idle, s.g.cfg.Drain)
 	}
-	s.up.Close()
+	s.g.unlink(s.up)
 	within(s.idle, settle)
 	s.end()
 	within(s.idle, parting)
@@ -128,9 +154,13 @@ func (s *session) heard() {
 	}
 }
 
-// say writes one line to the client; what it cannot take is lost.
-func (s *session) say(parts ...[]byte) {
-	if _, err := s.out.write(parts...); err != nil {
+// say sends one message to the client; what it cannot take is lost.
+func (s *session) say(about []byte, parts ...[]byte) { s.said(s.out.say(about, parts...)) }
+
+func (s *session) answer(id []byte, parts ...[]byte) { s.said(s.out.answer(id, parts...)) }
+
+func (s *session) said(err error) {
+	if err != nil {
 		s.g.cfg.Log.Debug().Err(err).Msg("the client does not read any more")
 	}
 }
@@ -185,7 +215,8 @@ func (s *session) request(e envelope) {
 	s.begun = true
 	switch e.method {
 	case "initialize":
-		s.up.initialize(s, e)
+		id := bytes.Clone(e.rawID())
+		s.up.initialize(e, func(r reply) { s.passed(id, r) })
 		return
 	case "tools/call":
 		if first {
@@ -211,7 +242,7 @@ func (s *session) pass(e envelope) {
 }
 
 // passTo reports whether the request has its end or will get it from c.
-func (s *session) passTo(c *child, e envelope, p *pending) bool {
+func (s *session) passTo(c *peer, e envelope, p *pending) bool {
 	_, err := c.send(e.line, e.id, p)
 	return err == nil
 }
@@ -232,8 +263,17 @@ func (s *session) passLater(e envelope, p *pending) {
 
 // passAnswer hands an answer of the upstream to the client, under its own id.
 func (s *session) passAnswer(id []byte, e envelope) {
-	s.say(e.line[:e.id.from], id, e.line[e.id.to:])
+	s.answer(id, e.line[:e.id.from], id, e.line[e.id.to:])
 	s.done()
+}
+
+// passed takes what became of a request that went to the upstream as it was.
+func (s *session) passed(id []byte, r reply) {
+	if r.err != nil {
+		s.failPassed(id, r)
+		return
+	}
+	s.passAnswer(id, r.env)
 }
 
 // failPassed answers a request that the upstream never will.
@@ -247,17 +287,17 @@ func (s *session) failPassed(id []byte, r reply) {
 }
 
 func (s *session) sayError(id []byte, code int, text string) {
-	s.say([]byte(`{"jsonrpc":"2.0","id":`), id, errorTail(code, text))
+	s.answer(id, []byte(`{"jsonrpc":"2.0","id":`), id, errorTail(code, text))
 }
 
 // answered takes the client's answer to a request of the server.
 func (s *session) answered(e envelope) {
-	ask, ok := s.up.asks.take(e.rawID())
+	ask, ok := s.asks.take(e.rawID())
 	if !ok {
 		s.g.cfg.Log.Debug().Bytes("id", e.rawID()).Msg("the client answers what nobody asked")
 		return
 	}
-	_, _ = ask.c.in.write(e.line[:e.id.from], []byte(ask.id), e.line[e.id.to:])
+	_ = ask.c.wire.notify(e.line[:e.id.from], []byte(ask.id), e.line[e.id.to:])
 }
 
 func (s *session) notified(e envelope) {
@@ -271,7 +311,7 @@ func (s *session) notified(e envelope) {
 		s.g.cfg.Log.Warn().Msg("a tools/call without an id is not carried out")
 	default:
 		if c := s.up.live.Load(); c != nil {
-			_, _ = c.in.write(e.line)
+			_ = c.wire.notify(e.line)
 		}
 	}
 }
@@ -298,6 +338,7 @@ func (s *session) cancelled(e envelope) {
 	if c := s.up.live.Load(); c != nil {
 		if key, ok := c.takePassed(s, id); ok {
 			c.forwardCancel(e, at, key)
+			s.out.abandon(id)
 			s.done()
 		}
 	}

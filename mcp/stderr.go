@@ -44,15 +44,15 @@ const stderrLine = 64 << 10
 
 // copyStderr puts what the upstream writes to standard error into our log. A
 // carriage return ends a line too: progress bars know no other end.
-func (c *child) copyStderr(f *os.File) {
+func (w *process) copyStderr(f *os.File) {
 	defer f.Close()
 	in := bufio.NewScanner(f)
 	in.Buffer(nil, stderrLine)
 	in.Split(cutStderr)
 	for in.Scan() {
 		text := string(bytes.ToValidUTF8(in.Bytes()[:min(len(in.Bytes()), 2000)], []byte("?")))
-		c.stderr.add(text)
-		c.log.Info().Str("stderr", text).Msg("upstream says")
+		w.stderr.add(text)
+		w.peer.log.Info().Str("stderr", text).Msg("upstream says")
 	}
 }
 

@@ -17,19 +17,25 @@ import (
 // Server says how an upstream that speaks stdio is started.
 type Server struct {
 	Name    string // as in server/tool
-	Command string
+	Command string // of a server that speaks stdio
 	Args    []string
 	Env     []string // NAME=value, added to this process's own
 	Dir     string   // empty: this process's own
 
+	// TrustHints: its readOnlyHint is believed where the policy is silent
+	// (trust_hints).
+	TrustHints bool
+
 	// ClientWait is how long a query of ours waits for a client to do the
-	// handshake. 0: 2 s; negative: no client will come.
+	// handshake. 0: 2 s; negative: no client will come. A [Gateway] sets it.
 	ClientWait time.Duration
 	// OnExit is called, on a goroutine of its own, with the incarnation of each
 	// process that has ended, after all its requests have their end. nil: nobody
-	// is told. [NewGateway] sets it where the gateway is to tell its guard.
+	// is told. A [Gateway] tells its guard where it is nil.
 	OnExit func(incarnation string)
 	Log    zerolog.Logger
+
+	lineLimit int // of messages, the client's too
 }
 
 const (
@@ -63,23 +69,20 @@ func (e *StartError) Unwrap() error { return e.Err }
 // ErrClosed: the upstream was closed by us.
 var ErrClosed = errors.New("the upstream is closed")
 
-// Upstream is one server, whatever process it is running as. It is safe for
-// concurrent use.
+// Upstream is one conversation with a server, whatever process it is running as:
+// that of one client, or one of our own. It is safe for concurrent use.
 type Upstream struct {
 	cfg    Server
 	log    zerolog.Logger
 	nextID atomic.Uint64
-	live   atomic.Pointer[child]   // takes requests of the client; nil: wait in ready
+	live   atomic.Pointer[peer]    // takes requests of the client; nil: wait in ready
 	client atomic.Pointer[session] // nil: no client is there
 	tools  toolCache
-	asks   asks
 	begun  time.Time
 	useful atomic.Bool // some process has answered something
 
-	lineLimit int // of messages, the client's too
-
 	mu       sync.Mutex // never held while something is written
-	cur      *child
+	cur      *peer
 	starting bool
 	telling  int // calls of OnExit under way
 	tries    int // processes in a row that answered nothing
@@ -99,7 +102,10 @@ func NewUpstream(cfg Server) *Upstream {
 	if cfg.ClientWait == 0 {
 		cfg.ClientWait = clientWait
 	}
-	return &Upstream{cfg: cfg, log: cfg.Log.With().Str("server", cfg.Name).Logger(), begun: time.Now(), lineLimit: lineLimit,
+	if cfg.lineLimit == 0 {
+		cfg.lineLimit = lineLimit
+	}
+	return &Upstream{cfg: cfg, log: cfg.Log.With().Str("server", cfg.Name).Logger(), begun: time.Now(),
 		changed: make(chan struct{}), quit: make(chan struct{})}
 }
 
@@ -107,7 +113,7 @@ func NewUpstream(cfg Server) *Upstream {
 // be run gives a *StartError; that of a process that ends at once comes later,
 // from whatever needs it.
 func (u *Upstream) Start(ctx context.Context) error {
-	_, err := u.await(ctx, func() *child { return u.cur })
+	_, err := u.await(ctx, func() *peer { return u.cur })
 	return err
 }
 
@@ -151,7 +157,7 @@ func (u *Upstream) failure() (changed <-chan struct{}, failed error) {
 
 // ready returns the process that takes requests of the client. The ask is
 // bounded, so that a client hears of an upstream that does not come back.
-func (u *Upstream) ready(ctx context.Context) (*child, error) {
+func (u *Upstream) ready(ctx context.Context) (*peer, error) {
 	ctx, cancel := context.WithTimeout(ctx, startPatience)
 	defer cancel()
 	return u.await(ctx, u.live.Load)
@@ -159,7 +165,7 @@ func (u *Upstream) ready(ctx context.Context) (*child, error) {
 
 // await waits until pick, called with mu held, finds a child, and starts one
 // where none is.
-func (u *Upstream) await(ctx context.Context, pick func() *child) (*child, error) {
+func (u *Upstream) await(ctx context.Context, pick func() *peer) (*peer, error) {
 	for {
 		u.mu.Lock()
 		if c := pick(); c != nil {
@@ -199,7 +205,7 @@ func (u *Upstream) start(after time.Duration) {
 	case <-time.After(after):
 	case <-u.quit:
 	}
-	var c *child
+	var c *peer
 	err := ErrClosed
 	u.mu.Lock()
 	closed := u.closed
@@ -241,7 +247,7 @@ func (u *Upstream) start(after time.Duration) {
 }
 
 // takeLocked lets the client's requests go to a process.
-func (u *Upstream) takeLocked(c *child) {
+func (u *Upstream) takeLocked(c *peer) {
 	if u.cur == c && !c.isDying() {
 		u.live.Store(c)
 	}
@@ -253,7 +259,7 @@ func nextBackoff(d time.Duration) time.Duration {
 
 // forget is called when a child is gone and what it owed to us has its end. The
 // error says that no other will be started.
-func (u *Upstream) forget(c *child) (failed error) {
+func (u *Upstream) forget(c *peer) (failed error) {
 	u.tools.drop()
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -270,7 +276,7 @@ func (u *Upstream) forget(c *child) (failed error) {
 		u.tries++
 	}
 	if u.tries >= startTries && !u.useful.Load() && u.failed == nil {
-		u.failed = &StartError{Command: u.cfg.Command, Stderr: c.stderr.last(), Err: errors.New("it ended before it answered")}
+		u.failed = &StartError{Command: u.cfg.Command, Stderr: c.wire.lastWords(), Err: errors.New("it ended before it answered")}
 	}
 	if c.own.Load() && u.init != nil { // we ended it for the client's sake
 		u.backoff = 0

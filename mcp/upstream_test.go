@@ -75,8 +75,7 @@ func TestPipelinedHandshake(t *testing.T) {
 
 func TestUpstreamThatCannotBeStarted(t *testing.T) {
 	t.Run("no such command", func(t *testing.T) {
-		up := NewUpstream(Server{Name: "x", Command: "/no/such/command"})
-		g, err := NewGateway(Config{Guard: &stubGuard{}, Upstream: up, Policy: stubPolicy{}})
+		g, err := NewGateway(Config{Guard: &stubGuard{}, Servers: []Server{{Name: "x", Command: "/no/such/command"}}, Policy: stubPolicy{}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -143,8 +142,7 @@ func TestQueryWithoutAClient(t *testing.T) {
 }
 
 func TestClientComesAfterOurOwnHandshake(t *testing.T) {
-	r := start(t, "", nil)
-	r.up.cfg.ClientWait = -1
+	r := start(t, "", nil, func(c *Config) { c.ClientWait = -1 })
 	if _, err := r.up.Call(t.Context(), "peek", nil); err != nil {
 		t.Fatal(err)
 	}
@@ -206,7 +204,7 @@ func TestNothingWasSent(t *testing.T) {
 	c := r.up.live.Load()
 	params, _ := gather([]byte(`{"name":"echo"}`))
 	line := []byte(`{"id":1,"method":"tools/call","params":{"name":"echo"}}`)
-	call := &call{s: newSession(&Gateway{cfg: Config{Guard: r.guard, Upstream: r.up}}, io.Discard), name: "echo", params: params,
+	call := &call{s: newSession(&Gateway{cfg: Config{Guard: r.guard}}, r.up, lineSink{&lineWriter{w: io.Discard}}), name: "echo", params: params,
 		env: envelope{line: line, id: span{6, 7}, params: span{38, 53}}, rules: Tool{Judge: judge}, ctx: t.Context()}
 	for _, process := range []bool{false, true} {
 		call.rules.Process = process
@@ -215,7 +213,7 @@ func TestNothingWasSent(t *testing.T) {
 			t.Errorf("to another process than was prepared, state in the process %v: %+v", process, o)
 		}
 	}
-	_ = c.inFile.Close() // as if the process had closed its input
+	_ = c.wire.(*process).inFile.Close() // as if the process had closed its input
 	if o := call.attempt(t.Context(), idem.Dispatch{Site: idem.Site{Incarnation: c.incarnation}}); o.Class != idem.ClassNotSent {
 		t.Errorf("the pipe took no byte: %+v", o)
 	}
@@ -255,7 +253,7 @@ func (broken) Write([]byte) (int, error) { return 0, syscall.EPIPE }
 func TestBrokenOutputLosesNoOutcome(t *testing.T) {
 	srv, log := server(t, "")
 	guard := &stubGuard{done: map[string]idem.Outcome{}}
-	g, err := NewGateway(Config{Guard: guard, Upstream: NewUpstream(srv), Policy: stubPolicy{}})
+	g, err := NewGateway(Config{Guard: guard, Servers: []Server{srv}, Policy: stubPolicy{}})
 	if err != nil {
 		t.Fatal(err)
 	}

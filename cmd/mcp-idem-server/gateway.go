@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -59,13 +60,8 @@ func (p *program) gateway(c *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	g, err := mcp.NewGateway(mcp.Config{Guard: h.guard, Upstream: h.upstream, Policy: h, Identity: p.identity(cfg), Tenant: h.tenant,
-		TrustHints: len(cfg.TrustHints) > 0, Drain: cfg.Drain, Log: log})
-	if err != nil {
-		return err
-	}
 	stop := h.recover(c.Context())
-	err = g.Serve(c.Context(), p.in, p.out)
+	err = h.gateway.Serve(c.Context(), p.in, p.out)
 	stop()
 	h.close()
 	return err
@@ -171,25 +167,25 @@ func (p *program) tenant(cfg *config.Config) string {
 	return cfg.Tenant
 }
 
-// house is a guard with all that belongs to it, for one upstream.
+// house is a guard with all that belongs to it.
 type house struct {
-	guard    *idem.Guard
-	upstream *mcp.Upstream
-	set      *policy.Set
-	tenant   string
-	server   string
-	log      zerolog.Logger
+	guard   *idem.Guard
+	gateway *mcp.Gateway
+	set     *policy.Set
+	tenant  string
+	servers []string
+	log     zerolog.Logger
 }
 
-// house wires the parts. clientWait is mcp.Server's.
+// house wires the parts. clientWait is mcp.Config's.
 func (p *program) house(cfg *config.Config, st idem.Store, log zerolog.Logger, clientWait time.Duration) (*house, error) {
-	up := cfg.Upstreams[0]
-	h := &house{tenant: p.tenant(cfg), server: up.Name, log: log}
-	h.upstream = mcp.NewUpstream(mcp.Server{Name: up.Name, Command: up.Command, Args: up.Args, Env: up.Env, Dir: up.Dir,
-		ClientWait: clientWait, Log: log})
+	h := &house{tenant: p.tenant(cfg), log: log}
+	for _, u := range cfg.Upstreams {
+		h.servers = append(h.servers, u.Name)
+	}
 	var err error
-	h.set, err = cfg.Set(func(ctx context.Context, _, tool string, args []byte) ([]byte, error) {
-		return h.upstream.Call(ctx, tool, args)
+	h.set, err = cfg.Set(func(ctx context.Context, server, tool string, args []byte) ([]byte, error) {
+		return h.gateway.Call(ctx, server, tool, args)
 	})
 	if err != nil {
 		return nil, err
@@ -199,7 +195,20 @@ func (p *program) house(cfg *config.Config, st idem.Store, log zerolog.Logger, c
 		return nil, err
 	}
 	h.guard, err = idem.New(idem.Config{Store: st, Policy: h.set, Owner: system.Self(), Processes: system, Observer: h, ClientTimeout: cfg.ClientTimeout, Command: p.remedy(cfg)})
+	if err != nil {
+		return nil, err
+	}
+	h.gateway, err = mcp.NewGateway(mcp.Config{Guard: h.guard, Servers: servers(cfg, log), Policy: h, Identity: p.identity(cfg), Tenant: h.tenant,
+		Drain: cfg.Drain, ClientWait: clientWait, Log: log})
 	return h, err
+}
+
+func servers(cfg *config.Config, log zerolog.Logger) (out []mcp.Server) {
+	for _, u := range cfg.Upstreams {
+		out = append(out, mcp.Server{Name: u.Name, Command: u.Command, Args: u.Args, Env: u.Env, Dir: u.Dir,
+			TrustHints: slices.Contains(cfg.TrustHints, u.Name), Log: log})
+	}
+	return out
 }
 
 // remedy is how an operator calls this program on this ledger.
@@ -220,7 +229,7 @@ func (h *house) recover(ctx context.Context) (stop func()) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = h.guard.Recover(ctx, h.tenant, []string{h.server})
+		_ = h.guard.Recover(ctx, h.tenant, h.servers)
 	}()
 	return func() { cancel(); <-done }
 }
@@ -235,7 +244,7 @@ func (h *house) close() {
 	if err := h.guard.Close(ctx); err != nil {
 		h.log.Warn().Err(err).Msg("some outcomes are not recorded; they are reconciled at the next start")
 	}
-	h.upstream.Close()
+	h.gateway.Close()
 }
 
 // Tool implements mcp.Policy.

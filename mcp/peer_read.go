@@ -2,48 +2,18 @@ package mcp
 
 import (
 	"bytes"
-	"errors"
-	"io"
-	"os"
 	"regexp"
 	"strconv"
-	"time"
 )
 
-// read hands on what the child says, in order.
-func (c *child) read() {
-	in := newLineReader(c.outFile, c.up.lineLimit)
-	var p parser
-	var noise burst
-	for {
-		line, err := in.next()
-		if errors.Is(err, errLong) {
-			c.long(&p, line, in.tail)
-			continue
-		}
-		if len(line) > 0 {
-			c.line(&p, line, &noise)
-		}
-		if err != nil {
-			if !errors.Is(err, io.EOF) && !errors.Is(err, os.ErrDeadlineExceeded) {
-				c.log.Warn().Err(err).Msg("cannot read from the upstream")
-			}
-			break
-		}
-	}
-	select {
-	case <-c.exited:
-	default: // it closed its standard output and lives on: of no use any more
-		go c.stop(time.Second)
-	}
-}
-
-func (c *child) line(p *parser, line []byte, noise *burst) {
+// line takes one message of the peer. via is the request in whose answer it
+// came; nil: that is not known.
+func (c *peer) line(p *parser, line []byte, noise *burst, via *pending) {
 	e, err := p.parse(line)
 	switch {
 	case err == nil && e.method != "":
 		noise.over()
-		c.up.fromChild(c, e)
+		c.up.fromPeer(c, e, via)
 	case e.id.there() && e.method == "" && answers(&e, p):
 		noise.over()
 		c.answer(e, err)
@@ -64,19 +34,19 @@ func answers(e *envelope, p *parser) bool {
 var lastID = regexp.MustCompile(`"id":\s*("?[0-9]+"?)\s*(?:,\s*"jsonrpc":\s*"2.0"\s*)?\}$`)
 
 // long takes the beginning and the end of a line that is too long.
-func (c *child) long(p *parser, head, tail []byte) {
+func (c *peer) long(p *parser, head, tail []byte) {
 	e, _ := p.parse(head)
 	id := e.rawID()
 	if m := lastID.FindSubmatch(tail); m != nil && len(id) == 0 {
 		id = m[1]
 	}
-	c.log.Error().Int("limit", c.up.lineLimit).Bytes("id", id).Msg("upstream wrote a message that is too long; it is skipped")
+	c.log.Error().Int("limit", c.up.cfg.lineLimit).Bytes("id", id).Msg("upstream wrote a message that is too long; it is skipped")
 	if len(id) > 0 && e.method == "" && answers(&e, p) {
 		c.unreadable(id, errLong)
 	}
 }
 
-func (c *child) answer(e envelope, err error) {
+func (c *peer) answer(e envelope, err error) {
 	if !c.useful.Load() {
 		c.useful.Store(true)
 		c.up.useful.Store(true)
@@ -104,7 +74,7 @@ func keyOf(id []byte) (uint64, error) { return strconv.ParseUint(string(bytes.Tr
 
 // unreadable takes an answer that cannot be read. Whether what it answers has
 // ended is not known: a guarded call stays pending until the process ends.
-func (c *child) unreadable(id []byte, err error) {
+func (c *peer) unreadable(id []byte, err error) {
 	c.log.Warn().AnErr("reason", err).Bytes("id", id).Msg("an answer of the upstream cannot be read")
 	key, bad := keyOf(id)
 	if bad != nil {
