@@ -233,32 +233,7 @@ func (s *session) request(e envelope) {
 
 // pass sends a request on, under an id of ours.
 func (s *session) pass(e envelope) {
-	p := &pending{to: s, id: bytes.Clone(e.rawID())}
-	if c := s.up.live.Load(); c != nil && s.passTo(c, e, p) {
-		return
-	}
-	e.line = bytes.Clone(e.line)
-	go s.passLater(e, p)
-}
-
-// passTo reports whether the request has its end or will get it from c.
-func (s *session) passTo(c *peer, e envelope, p *pending) bool {
-	_, err := c.send(e.line, e.id, p)
-	return err == nil
-}
-
-// passLater waits for a process to send the request to.
-func (s *session) passLater(e envelope, p *pending) {
-	for {
-		c, err := s.up.ready(s.ctx)
-		if err != nil {
-			s.failPassed(p.id, reply{err: err})
-			return
-		}
-		if s.passTo(c, e, p) {
-			return
-		}
-	}
+	s.up.pass(s.ctx, e, &pending{to: s, id: bytes.Clone(e.rawID())})
 }
 
 // passAnswer hands an answer of the upstream to the client, under its own id.
@@ -310,9 +285,7 @@ func (s *session) notified(e envelope) {
 		// Without an id it would go past the guard, and nobody could be told.
 		s.g.cfg.Log.Warn().Msg("a tools/call without an id is not carried out")
 	default:
-		if c := s.up.live.Load(); c != nil {
-			_ = c.wire.notify(e.line)
-		}
+		s.up.notify(e)
 	}
 }
 
@@ -335,11 +308,8 @@ func (s *session) cancelled(e envelope) {
 		guarded.cancelled(e, at)
 		return
 	}
-	if c := s.up.live.Load(); c != nil {
-		if key, ok := c.takePassed(s, id); ok {
-			c.forwardCancel(e, at, key)
-			s.out.abandon(id)
-			s.done()
-		}
+	if s.up.cancelPassed(s, id, e, at) {
+		s.out.abandon(id)
+		s.done()
 	}
 }

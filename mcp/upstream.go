@@ -1,6 +1,7 @@
 package mcp
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -161,6 +162,50 @@ func (u *Upstream) ready(ctx context.Context) (*peer, error) {
 	ctx, cancel := context.WithTimeout(ctx, startPatience)
 	defer cancel()
 	return u.await(ctx, u.live.Load)
+}
+
+// pass sends a client's request to the process that takes them, at once or as
+// soon as there is one. p gets its end in any case.
+func (u *Upstream) pass(ctx context.Context, e envelope, p *pending) {
+	if c := u.live.Load(); c != nil {
+		if _, err := c.send(e.line, e.id, p); err == nil {
+			return
+		}
+	}
+	e.line = bytes.Clone(e.line)
+	go func() {
+		for {
+			c, err := u.ready(ctx)
+			if err != nil {
+				p.fail(reply{err: err})
+				return
+			}
+			if _, err := c.send(e.line, e.id, p); err == nil {
+				return
+			}
+		}
+	}()
+}
+
+// notify sends a client's notification on, if a process is there.
+func (u *Upstream) notify(e envelope) {
+	if c := u.live.Load(); c != nil {
+		_ = c.wire.notify(e.line)
+	}
+}
+
+// cancelPassed tells the server that a client does not want the answer to a
+// request that was passed on. It reports false where there is no such request.
+func (u *Upstream) cancelPassed(from *session, id []byte, note envelope, at span) bool {
+	c := u.live.Load()
+	if c == nil {
+		return false
+	}
+	key, ok := c.takePassed(from, id)
+	if ok {
+		c.forwardCancel(note, at, key)
+	}
+	return ok
 }
 
 // await waits until pick, called with mu held, finds a child, and starts one
