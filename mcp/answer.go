@@ -34,6 +34,9 @@ func (c *call) render(a *idem.Answer) [][]byte {
 	case result == nil:
 		result = made(keptText(a.Record), false)
 	}
+	if c.translated() && isInterim(result) {
+		result = made(interimText, true)
+	}
 	result = resultWith(result, meta)
 	if c.modern && isObject(result) && find(result, "resultType") == nil {
 		if typed, err := setMembers(result, field{"resultType", []byte(`"complete"`)}); err == nil {

@@ -78,6 +78,9 @@ func (u *Upstream) fromPeer(c *peer, e envelope, via *pending) {
 	if c.own.Load() { // what it says is for us
 		client = nil
 	}
+	if era(c.era.Load()) == toLegacy && (e.id.there() || (e.method != "notifications/progress" && e.method != "notifications/message")) {
+		client = nil // its protocol has no place for it
+	}
 	var about []byte
 	if via != nil {
 		about = via.id

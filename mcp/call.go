@@ -273,6 +273,9 @@ func (c *call) attempt(ctx context.Context, d idem.Dispatch) idem.Outcome {
 	if on == nil || on.incarnation != d.Site.Incarnation {
 		return c.notSent(errGone)
 	}
+	if params, err = on.dressed(params); err != nil {
+		return idem.Outcome{Class: idem.ClassNotSent, Text: err.Error(), Ended: idem.EndByNotSent}
+	}
 	line := splice(c.env.line, c.env.params, params)
 	id := c.env.id
 	if c.env.params.from < id.from {
@@ -332,6 +335,14 @@ func (c *call) wait(ctx context.Context, ends <-chan idem.Outcome, cut <-chan st
 			return c.outcome(reply{err: errors.New("nobody waits for the answer any more"), sent: 1})
 		}
 	}
+}
+
+// translated reports whether the call went to a server of a later protocol than
+// its client's.
+func (c *call) translated() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.on != nil && era(c.on.era.Load()) == toModern
 }
 
 // outgoing are the params with the key where the policy wants it. Every other

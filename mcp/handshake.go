@@ -16,6 +16,8 @@ type clientInit struct {
 	tell func(reply) // gives the client its answer, while one is owed
 	owed bool        // the client waits for it
 	done []byte      // its notifications/initialized; nil: not yet said
+
+	stateless bool // the server wants none of it
 }
 
 const (
@@ -28,9 +30,6 @@ const (
 
 var initializedLine = []byte(`{"jsonrpc":"2.0","method":"notifications/initialized"}`)
 
-// ownMeta is what requests of ours carry to a stateless server.
-var ownMeta = []byte(`{"` + metaVersion + `":"` + modernVersion + `","io.modelcontextprotocol/clientInfo":{"name":"mcp-idem","version":"1"},"io.modelcontextprotocol/clientCapabilities":{}}`)
-
 // initialize takes a client's initialize. It goes to the process that is there,
 // said again or not, unless we have shaken hands with that one by ourselves;
 // however many have to be started until one answers, nothing with an effect has
@@ -40,14 +39,14 @@ func (u *Upstream) initialize(e envelope, tell func(reply)) {
 	u.mu.Lock()
 	before := u.init
 	u.init = &clientInit{line: line, id: e.id, tell: tell, owed: true}
-	u.traffic = false
+	u.traffic, u.modern = false, nil
 	failed := u.failed
 	var stop *peer
 	switch c := u.cur; {
 	case failed != nil:
 	case c == nil:
 		u.startLocked()
-	case c.own.Load():
+	case c.own.Load(), era(c.era.Load()) == toLegacy:
 		u.live.CompareAndSwap(c, nil)
 		stop = c
 	default:
@@ -71,6 +70,12 @@ func (u *Upstream) initialize(e envelope, tell func(reply)) {
 // answers, buried starts another.
 func (u *Upstream) shakeLocked(c *peer) {
 	in := u.init
+	if in.stateless {
+		c.hello, c.modern = legacyHello(in.envelope()), true
+		c.era.Store(uint32(toModern))
+		u.shookLocked(c)
+		return
+	}
 	c.shaking = true
 	u.live.CompareAndSwap(c, nil)
 	p := &pending{done: func(r reply) { u.shaken(c, in, r) }}
@@ -92,8 +97,13 @@ func (u *Upstream) shaken(c *peer, in *clientInit, r reply) {
 		return
 	}
 	owed := in.owed
-	in.owed = false
 	refused := r.broken || r.env.errObj.there()
+	if owed && r.env.errObj.there() {
+		u.mu.Unlock()
+		go u.refused(c, in, bytes.Clone(r.env.line))
+		return
+	}
+	in.owed = false
 	if refused && owed {
 		u.init = nil
 	} else if refused {
@@ -125,6 +135,42 @@ func (u *Upstream) shaken(c *peer, in *clientInit, r reply) {
 	}
 }
 
+// refused is called when a server refuses the client's initialize: it may be one
+// of the stateless protocol, and then is spoken to in that one.
+func (u *Upstream) refused(c *peer, in *clientInit, refusal []byte) {
+	h := legacyHello(in.envelope())
+	said, _ := c.discover(context.Background(), h)
+	u.mu.Lock()
+	if u.init != in || !in.owed {
+		u.mu.Unlock()
+		return
+	}
+	in.owed = false
+	answer := initializedBy(said, find(in.envelope().params.of(in.line), "protocolVersion"))
+	if said == nil {
+		u.init = nil
+	} else {
+		in.stateless = true
+		c.hello, c.modern = h, true
+		c.era.Store(uint32(toModern))
+	}
+	u.shookLocked(c)
+	u.mu.Unlock()
+	if said != nil {
+		in.tell(reply{env: answerLine(answer)})
+		return
+	}
+	var p parser
+	env, err := p.parse(refusal)
+	in.tell(reply{env: env, err: err})
+}
+
+func (in *clientInit) envelope() envelope {
+	var p parser
+	e, _ := p.parse(in.line) // it was read before
+	return e
+}
+
 // shookLocked: a process has been shaken hands with.
 func (u *Upstream) shookLocked(c *peer) {
 	c.shaking, c.shook = false, true
@@ -153,7 +199,7 @@ func (u *Upstream) initialized(line []byte) {
 	to := u.live.Load()
 	if u.init != nil {
 		u.init.done = bytes.Clone(line)
-		if to = u.cur; to != nil && (!to.shook || to.shaking) {
+		if to = u.cur; to != nil && (!to.shook || to.shaking || u.init.stateless) {
 			to = nil
 		}
 	}
@@ -164,25 +210,44 @@ func (u *Upstream) initialized(line []byte) {
 }
 
 // withoutHandshake notes that a client sends requests and never said
-// initialize: it speaks the stateless protocol, and none will come.
-func (u *Upstream) withoutHandshake() {
+// initialize: none will come. Where it speaks the stateless protocol, the server
+// is asked whether it does too. One that may speak the earlier protocol as well,
+// and has something to answer a server, is better off with a server's own refusal
+// of server/discover: it says initialize then.
+func (u *Upstream) withoutHandshake(e envelope) {
+	h := modernHello(e)
 	u.mu.Lock()
-	u.traffic = u.init == nil
+	defer u.mu.Unlock()
+	if u.traffic = u.init == nil; u.traffic && h != nil && u.modern == nil && (e.method != "server/discover" || !h.answers()) {
+		u.modern = h
+		if c := u.cur; c != nil && !c.shook && !c.shaking {
+			u.probeLocked(c)
+		}
+	}
 	u.changedLocked()
-	u.mu.Unlock()
 }
 
-// shakeOwn makes a handshake of our own, where a query needs the upstream and
-// no client is there: a stateless server says so in its answer to
-// server/discover, any other gets initialize.
-func (u *Upstream) shakeOwn(c *peer) {
+// probeLocked introduces a stateless client to a process.
+func (u *Upstream) probeLocked(c *peer) {
+	c.shaking = true
+	u.live.CompareAndSwap(c, nil)
+	go u.shakeOwn(c, *u.modern)
+}
+
+// shakeOwn makes a handshake by ourselves: for a stateless client, or where a
+// query needs the upstream and no client is there.
+func (u *Upstream) shakeOwn(c *peer, h hello) {
 	ctx, cancel := context.WithTimeout(context.Background(), ownShakeLimit)
 	defer cancel()
-	modern, err := c.greet(ctx)
+	modern, said, err := c.greet(ctx, h)
 	u.mu.Lock()
 	c.shaking = false
 	c.shook = err == nil
 	c.modern = modern
+	if !modern {
+		c.said = said
+		c.era.Store(uint32(toLegacy))
+	}
 	if err != nil {
 		u.lastErr = fmt.Errorf("handshake with the upstream: %w", err)
 		u.log.Warn().Err(err).Msg("handshake with the upstream failed")
@@ -194,22 +259,4 @@ func (u *Upstream) shakeOwn(c *peer) {
 	if err != nil {
 		c.stop(stopGrace)
 	}
-}
-
-func (c *peer) greet(ctx context.Context) (modern bool, err error) {
-	probe, cancel := context.WithTimeout(ctx, discoverLimit)
-	_, err = c.ask(probe, "server/discover", append(append([]byte(`{"_meta":`), ownMeta...), '}'))
-	cancel()
-	if err == nil {
-		return true, nil
-	}
-	if errors.Is(err, errGone) {
-		return false, err
-	}
-	_, err = c.ask(ctx, "initialize", []byte(`{"protocolVersion":"`+legacyVersion+`","capabilities":{},"clientInfo":{"name":"mcp-idem","version":"1"}}`))
-	if err != nil {
-		return false, err
-	}
-	err = c.wire.notify(initializedLine)
-	return false, err
 }

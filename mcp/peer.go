@@ -47,6 +47,12 @@ type peer struct {
 	shook   bool // one has been finished
 	modern  bool // the server speaks the stateless protocol
 
+	// How requests are fitted to it; set before it takes any.
+	era   atomic.Uint32
+	hello hello                  // toModern: who the client is
+	said  []byte                 // toLegacy: the server's answer to initialize
+	level atomic.Pointer[[]byte] // toModern: of log messages, as the client has set it
+
 	mu      sync.Mutex
 	pending map[uint64]*pending
 	dying   bool // nothing can be sent any more
@@ -68,6 +74,8 @@ type pending struct {
 	// Of a guarded call: called when an answer began that cannot be read. The
 	// call stays pending.
 	cut func()
+	// How the answer is changed; nil: not at all.
+	fix func(envelope) envelope
 }
 
 // reply is what became of a request.
@@ -215,6 +223,18 @@ func (c *peer) lost(key uint64, r reply) {
 	if p := c.take(key); p != nil {
 		p.fail(r)
 	}
+}
+
+// end hands over an answer.
+func (p *pending) end(e envelope) {
+	if p.fix != nil {
+		e = p.fix(e)
+	}
+	if p.done != nil {
+		p.done(reply{env: e})
+		return
+	}
+	p.to.passAnswer(p.id, e)
 }
 
 func (p *pending) fail(r reply) {

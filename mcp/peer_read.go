@@ -59,14 +59,11 @@ func (c *peer) answer(e envelope, err error) {
 	if key, err := keyOf(e.rawID()); err == nil {
 		to = c.take(key)
 	}
-	switch {
-	case to == nil:
+	if to == nil {
 		c.log.Debug().Bytes("id", e.rawID()).Msg("an answer that nobody waits for")
-	case to.done != nil:
-		to.done(reply{env: e})
-	default:
-		to.to.passAnswer(to.id, e)
+		return
 	}
+	to.end(e)
 }
 
 // keyOf reads the id of an answer; some servers turn numbers into strings.

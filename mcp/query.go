@@ -35,7 +35,7 @@ func (u *Upstream) request(ctx context.Context, method string, params []byte) ([
 		return nil, err
 	}
 	if c.modern || u.stateless() {
-		if params, err = setMembers(params, field{"_meta", ownMeta}); err != nil {
+		if params, err = setIn(params, "_meta", ownHello.meta()...); err != nil {
 			return nil, err
 		}
 	}
@@ -75,7 +75,7 @@ func (u *Upstream) forQuery(ctx context.Context) (*peer, error) {
 			c.shaking = true
 			c.own.Store(true)
 			u.live.CompareAndSwap(c, nil)
-			go u.shakeOwn(c)
+			go u.shakeOwn(c, ownHello)
 		}
 		return nil
 	})

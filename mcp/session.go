@@ -202,6 +202,7 @@ func (s *session) unreadable(e envelope, err error) {
 const (
 	codeParse          = -32700
 	codeInvalidRequest = -32600
+	codeNoMethod       = -32601
 	codeInvalidParams  = -32602
 	codeInternal       = -32603
 )
@@ -212,7 +213,7 @@ func (s *session) request(e envelope) {
 		return
 	}
 	first := !s.begun
-	s.begun = true
+	s.begun = s.begun || e.method != "server/discover" // initialize may follow
 	switch e.method {
 	case "initialize":
 		id := bytes.Clone(e.rawID())
@@ -220,13 +221,13 @@ func (s *session) request(e envelope) {
 		return
 	case "tools/call":
 		if first {
-			s.up.withoutHandshake()
+			s.up.withoutHandshake(e)
 		}
 		s.call(e)
 		return
 	}
 	if first {
-		s.up.withoutHandshake()
+		s.up.withoutHandshake(e)
 	}
 	s.pass(e)
 }

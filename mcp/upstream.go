@@ -92,7 +92,8 @@ type Upstream struct {
 	failed   error         // for good
 	changed  chan struct{} // closed and made anew whenever something above changes
 	init     *clientInit
-	traffic  bool // a client sends requests without a handshake
+	traffic  bool   // a client sends requests without a handshake
+	modern   *hello // and says in them that it speaks the stateless protocol
 	closed   bool
 	quit     chan struct{}
 }
@@ -168,7 +169,7 @@ func (u *Upstream) ready(ctx context.Context) (*peer, error) {
 // soon as there is one. p gets its end in any case.
 func (u *Upstream) pass(ctx context.Context, e envelope, p *pending) {
 	if c := u.live.Load(); c != nil {
-		if _, err := c.send(e.line, e.id, p); err == nil {
+		if u.passTo(c, e, p) {
 			return
 		}
 	}
@@ -180,18 +181,30 @@ func (u *Upstream) pass(ctx context.Context, e envelope, p *pending) {
 				p.fail(reply{err: err})
 				return
 			}
-			if _, err := c.send(e.line, e.id, p); err == nil {
+			if u.passTo(c, e, p) {
 				return
 			}
 		}
 	}()
 }
 
+// passTo reports whether the request has its end or will get it from c.
+func (u *Upstream) passTo(c *peer, e envelope, p *pending) bool {
+	line, id, done := c.fitted(e, p)
+	if done {
+		return true
+	}
+	_, err := c.send(line, id, p)
+	return err == nil
+}
+
 // notify sends a client's notification on, if a process is there.
 func (u *Upstream) notify(e envelope) {
-	if c := u.live.Load(); c != nil {
-		_ = c.wire.notify(e.line)
+	c := u.live.Load()
+	if c == nil || (era(c.era.Load()) == toModern && e.method == "notifications/roots/list_changed") {
+		return
 	}
+	_ = c.wire.notify(e.line)
 }
 
 // cancelPassed tells the server that a client does not want the answer to a
@@ -277,9 +290,12 @@ func (u *Upstream) start(after time.Duration) {
 		u.log.Error().Err(err).Msg("cannot start the upstream")
 	case c != nil && !c.isBuried():
 		u.cur = c
-		if u.init != nil {
+		switch {
+		case u.init != nil:
 			u.shakeLocked(c)
-		} else {
+		case u.modern != nil:
+			u.probeLocked(c)
+		default:
 			u.takeLocked(c)
 		}
 	}
