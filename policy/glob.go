@@ -40,3 +40,31 @@ func match(pattern, name string) bool {
 	}
 	return name == ""
 }
+
+// reaches reports whether a pattern matches some name that begins with a
+// prefix.
+func reaches(pattern, prefix string) bool {
+	for prefix != "" {
+		if pattern == "" {
+			return false
+		}
+		if pattern[0] != '*' {
+			if pattern[0] != prefix[0] {
+				return false
+			}
+			pattern, prefix = pattern[1:], prefix[1:]
+			continue
+		}
+		rest := strings.TrimLeft(pattern, "*")
+		deep := len(pattern)-len(rest) > 1
+		for i := 0; ; i++ {
+			if reaches(rest, prefix[i:]) {
+				return true
+			}
+			if i == len(prefix) || (!deep && prefix[i] == '/') {
+				return false
+			}
+		}
+	}
+	return true
+}

@@ -64,6 +64,9 @@ func CheckMatch(pattern string) error { return checkGlob(pattern) }
 // Matches reports whether a pattern matches a tool's full name.
 func Matches(pattern, tool string) bool { return match(pattern, tool) }
 
+// Reaches reports whether a pattern can match a tool of a server.
+func Reaches(pattern, server string) bool { return reaches(pattern, server+"/") }
+
 // Rules implements [idem.Policy].
 func (s *Set) Rules(tool string) (idem.Rules, bool) {
 	if !slices.Contains(s.cfg.Servers, idem.ServerOf(tool)) {

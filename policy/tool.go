@@ -36,6 +36,7 @@ func Cancels() []Cancel { return []Cancel{CancelDetach, CancelForward} }
 type Forward struct {
 	Argument string // name of an argument
 	Meta     string // name of a member of _meta
+	Header   string // name of an HTTP header
 }
 
 // Tool is one entry of the policies. Start from [DefaultTool]: the zero values

@@ -87,7 +87,11 @@ func (p *program) gatewayConfig(c *cobra.Command, args []string) (*config.Config
 	case p.flags.name != "" || p.flags.trustHints:
 		return nil, usagef("--name and --trust-hints go with a command after --; in a configuration they are mcpServers and trust_hints")
 	}
-	return p.loadConfig()
+	cfg, err := p.loadConfig()
+	if err == nil {
+		err = unbuilt(cfg)
+	}
+	return cfg, err
 }
 
 func (p *program) commandConfig(args []string) (*config.Config, error) {

@@ -2,7 +2,6 @@ package config
 
 import (
 	"errors"
-	"maps"
 	"os"
 	"slices"
 	"time"
@@ -19,6 +18,9 @@ type Config struct {
 	Upstreams     []Upstream
 	Identity      Sources
 	TrustHints    []string
+	Names         Names
+	HTTP          HTTPServer
+	ControlTools  bool // agents are offered the control tools
 	Lease         time.Duration
 	ClientTimeout time.Duration
 	Drain         time.Duration
@@ -26,6 +28,7 @@ type Config struct {
 
 	retention, occurrenceRetention time.Duration
 	resultLimit                    int64
+	transports                     map[string]Transport // of every server in the file
 	tools                          []policy.Tool
 	queries                        []*reconcilers.Tool // of tools; nil: none
 }
@@ -33,15 +36,6 @@ type Config struct {
 // minLease is the shortest lease within which a claim and its heartbeats surely
 // fit.
 const minLease = time.Second
-
-// Upstream is an MCP server to guard.
-type Upstream struct {
-	Name    string
-	Command string
-	Args    []string
-	Env     []string // NAME=value, sorted, beside the environment that is inherited
-	Dir     string   // empty: the current one
-}
 
 // Load reads and checks a file. getenv finds environment variables
 // (os.LookupEnv). Mistakes in the file are an *Error.
@@ -80,11 +74,11 @@ func parse(text []byte, getenv func(string) (string, bool)) (*Config, error) {
 
 // build checks the file and makes a Config of it.
 func (f *File) build() (*Config, error) {
-	c := &Config{Tenant: f.Tenant, TrustHints: f.TrustHints}
+	c := &Config{Tenant: f.Tenant, TrustHints: f.TrustHints, ControlTools: f.ControlTools == nil || *f.ControlTools}
 	if c.Tenant == "" {
 		c.Tenant = "default"
 	}
-	for _, step := range []func(*File) error{c.times, c.place, c.servers, c.identity, c.policies} {
+	for _, step := range []func(*File) error{c.times, c.place, c.servers, c.serve, c.identity, c.policies} {
 		if err := step(f); err != nil {
 			return nil, err
 		}
@@ -151,39 +145,6 @@ func (c *Config) place(f *File) (err error) {
 		c.Ledger, err = ParseLedger("ledger", f.Ledger)
 	}
 	return err
-}
-
-func (c *Config) servers(f *File) error {
-	names := slices.Sorted(maps.Keys(f.MCPServers))
-	for _, name := range names {
-		s, at := f.MCPServers[name], join("mcpServers", name)
-		if err := checkName(name); err != nil {
-			return fail(at, "%v", err)
-		}
-		if slices.Contains([]string{"http", "sse", "streamable-http"}, s.Type) {
-			return later(at+".type", "the transport "+s.Type)
-		}
-		if err := oneOf(at+".type", s.Type, "stdio"); err != nil {
-			return err
-		}
-		if s.Command == "" {
-			return fail(at+".command", "is missing; it is the program to start")
-		}
-		up := Upstream{Name: name, Command: s.Command, Args: s.Args, Dir: s.Cwd}
-		for _, k := range slices.Sorted(maps.Keys(s.Env)) {
-			up.Env = append(up.Env, k+"="+s.Env[k])
-		}
-		c.Upstreams = append(c.Upstreams, up)
-	}
-	if len(names) > 1 {
-		return later("mcpServers", "more than one server")
-	}
-	for i, name := range f.TrustHints {
-		if !slices.Contains(names, name) {
-			return fail(index("trust_hints", i), "%q is not one of mcpServers (%s)", name, list(names))
-		}
-	}
-	return nil
 }
 
 // Set makes the policies. call reaches tools of the upstreams, past the guard.

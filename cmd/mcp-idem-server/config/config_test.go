@@ -28,7 +28,7 @@ func TestEverything(t *testing.T) {
 		c.Drain != 10*time.Second || c.ReplayWindow != 24*time.Hour || !cmp.Equal(c.TrustHints, []string{"tickets"}) {
 		t.Errorf("%+v", c)
 	}
-	if want := []Upstream{{Name: "tickets", Command: "node", Args: []string{"tickets.js", ""}, Env: []string{"A=", "TOKEN=Bearer s3cret"}, Dir: "/srv"}}; !cmp.Equal(c.Upstreams, want) {
+	if want := []Upstream{{Name: "tickets", Type: TransportStdio, Command: "node", Args: []string{"tickets.js", ""}, Env: []string{"A=", "TOKEN=Bearer s3cret"}, Dir: "/srv"}}; !cmp.Equal(c.Upstreams, want) {
 		t.Errorf("upstreams %s", cmp.Diff(want, c.Upstreams))
 	}
 	want := Sources{

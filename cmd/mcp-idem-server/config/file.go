@@ -12,6 +12,9 @@ type File struct {
 	Policies   []Policy          `json:"policies,omitempty"` // the first match decides
 	// TrustHints are the servers whose readOnlyHint is believed.
 	TrustHints          []string  `json:"trust_hints,omitempty"`
+	Names               string    `json:"names,omitempty"` // auto, prefix, plain
+	HTTP                HTTP      `json:"http,omitempty"`
+	ControlTools        *bool     `json:"control_tools,omitempty"` // default: true
 	Lease               *Duration `json:"lease,omitempty"`
 	ClientTimeout       *Duration `json:"client_timeout,omitempty"`
 	Drain               *Duration `json:"drain,omitempty"`
@@ -21,13 +24,39 @@ type File struct {
 	OccurrenceRetention *Duration `json:"occurrence_retention,omitempty"`
 }
 
-// Server is an upstream MCP server that is spoken to over stdio.
+// Server is an upstream MCP server.
 type Server struct {
-	Type    string            `json:"type,omitempty"` // stdio
+	Type    string            `json:"type,omitempty"` // stdio, http (streamable-http, streamableHttp), sse
 	Command string            `json:"command,omitempty"`
 	Args    []string          `json:"args,omitempty"`
 	Env     map[string]string `json:"env,omitempty"`
 	Cwd     string            `json:"cwd,omitempty"`
+	URL     string            `json:"url,omitempty"`
+	Headers map[string]string `json:"headers,omitempty"`
+	// Allow are globs over the names of its tools; the others are not there.
+	Allow []string `json:"allow,omitempty"`
+	// Deny are globs over the names of its tools; it goes before allow.
+	Deny     []string `json:"deny,omitempty"`
+	Disabled bool     `json:"disabled,omitempty"` // as if it were not in the file
+}
+
+// HTTP is how clients are served over HTTP.
+type HTTP struct {
+	Listen         string    `json:"listen,omitempty"` // HOST:PORT
+	Tokens         []Token   `json:"tokens,omitempty"` // absent: no token is asked for
+	AllowedOrigins []string  `json:"allowed_origins,omitempty"`
+	AllowedHosts   []string  `json:"allowed_hosts,omitempty"`
+	MaxBody        *Size     `json:"max_body,omitempty"`
+	SessionIdle    *Duration `json:"session_idle,omitempty"`
+	TLSCert        string    `json:"tls_cert,omitempty"` // a PEM file
+	TLSKey         string    `json:"tls_key,omitempty"`  // a PEM file
+}
+
+// Token is a bearer token, by its hash.
+type Token struct {
+	SHA256 string `json:"sha256"`           // of the token, in hex
+	Tenant string `json:"tenant,omitempty"` // default: the top one
+	Name   string `json:"name,omitempty"`   // of its bearer
 }
 
 // Identity says where the identity of an ask is read from; the first source
@@ -68,6 +97,7 @@ type Policy struct {
 type Forward struct {
 	Argument string `json:"argument,omitempty"`
 	Meta     string `json:"meta,omitempty"`
+	Header   string `json:"header,omitempty"`
 }
 
 // Retry is a retry schedule.
@@ -101,13 +131,11 @@ type Reconcile struct {
 func laterFields(t reflect.Type) []string {
 	switch t {
 	case reflect.TypeFor[File]():
-		return []string{"names", "retry_budget"}
-	case reflect.TypeFor[Server]():
-		return []string{"url", "headers"}
+		return []string{"retry_budget"}
 	case reflect.TypeFor[Policy]():
 		return []string{"repeat_limit", "approve", "compensate", "reversible", "redact"}
 	case reflect.TypeFor[Forward]():
-		return []string{"header", "enforced", "window"}
+		return []string{"enforced", "window"}
 	}
 	return nil
 }

@@ -31,7 +31,7 @@ func TestMistakes(t *testing.T) {
 		// Unknown and twice.
 		{`{"ledgr":"x"}`, `ledgr`, `did you mean ledger`}, {policyWith(`"recncile":{}`), `policies[0].recncile`, `did you mean reconcile`},
 		{`{"zzzzzzzzzzzz":1}`, `zzzzzzzzzzzz`, `Allowed here: $schema, ledger, tenant`}, {reconcileWith(`"settled":"1s"`), `policies[0].reconcile.settled`, `settle`},
-		{`{"mcpServers":{"a":{"command":"x","disabled":true}}}`, `mcpServers.a.disabled`, `Allowed here: type, command`},
+		{`{"mcpServers":{"a":{"command":"x","enabled":true}}}`, `mcpServers.a.enabled`, `did you mean disabled? Allowed here: type, command`},
 		{`{"tenant":"a","tenant":"b"}`, `tenant`, `twice`}, {`{"mcpServers":{"a":{"command":"x"},"\u0061":{"command":"y"}}}`, `mcpServers.a`, `twice`},
 		{policyWith(`"wait":"1s","wait":"2s"`), `policies[0].wait`, `twice`},
 		// Variables.
@@ -44,16 +44,12 @@ func TestMistakes(t *testing.T) {
 		{`{"result_limit":"4 MiB"}`, `result_limit`, `4MiB`}, {`{"result_limit":4}`, `result_limit`, `a size`}, {`{"result_limit":"4"}`, `result_limit`, `4MiB`},
 		{`{"result_limit":"9999999999999GiB"}`, `result_limit`, `4MiB`}, {`{"result_limit":"-1B"}`, `result_limit`, `4MiB`}, {`{"result_limit":"0B"}`, `result_limit`, `more than 0B`},
 		// What is not built yet.
-		{`{"names":"auto"}`, `names`, `names is not supported yet by this version`}, {`{"retry_budget":{"tokens":1}}`, `retry_budget`, `not supported yet`},
+		{`{"retry_budget":{"tokens":1}}`, `retry_budget`, `retry_budget is not supported yet by this version`},
 		{`{"ledger":"postgres:u@h/d"}`, `ledger`, `no //`}, {`{"ledger":"host=h dbname=d"}`, `ledger`, `postgres://user@host/database`},
 		{`{"ledger":"redis://x"}`, `ledger`, `bolt:///path or postgres://user@host/database`}, {`{"ledger":"bolt://"}`, `ledger`, `no path`},
-		{`{"mcpServers":{"a":{"type":"http","url":"http://x"}}}`, `mcpServers.a.url`, `not supported yet`}, {`{"mcpServers":{"a":{"type":"http","command":"x"}}}`, `mcpServers.a.type`, `not supported yet`},
-		{`{"mcpServers":{"a":{"command":"x","headers":{}}}}`, `mcpServers.a.headers`, `not supported yet`}, {`{"mcpServers":{"a":{"type":"pipe","command":"x"}}}`, `mcpServers.a.type`, `stdio`},
-		{`{"mcpServers":{"a":{"command":"x"},"b":{"command":"y"}}}`, `mcpServers`, `more than one server is not supported yet`},
 		{policyWith(`"repeat_limit":20`), `policies[0].repeat_limit`, `not supported yet`}, {policyWith(`"approve":false`), `policies[0].approve`, `not supported yet`},
 		{policyWith(`"compensate":{}`), `policies[0].compensate`, `not supported yet`}, {policyWith(`"reversible":true`), `policies[0].reversible`, `not supported yet`},
 		{policyWith(`"redact":[".x"]`), `policies[0].redact`, `not supported yet`},
-		{`{"policies":[{"match":"a/b","forward":{"header":"X"}}]}`, `policies[0].forward.header`, `not supported yet`},
 		{`{"policies":[{"match":"a/b","forward":{"argument":"x","enforced":"native"}}]}`, `policies[0].forward.enforced`, `not supported yet`},
 		{`{"policies":[{"match":"a/b","forward":{"argument":"x","window":"24h"}}]}`, `policies[0].forward.window`, `not supported yet`},
 		// Servers and trust.
@@ -75,7 +71,7 @@ func TestMistakes(t *testing.T) {
 		{policyWith(`"key":".ref"`), `policies[0].forward.argument`, `overwrite`}, {policyWith(`"id":".x |"`), `policies[0].id`, `bad jq`},
 		{policyWith(`"bind":[".a"]`), `policies[0].bind`, `beside key`}, {policyWith(`"key":".a","bind":[]`), `policies[0].bind`, `empty`}, {policyWith(`"key":".a","bind":[".a[0]"]`), `policies[0].bind[0]`, `plain path`},
 		{policyWith(`"ignore":[".a","reason"]`), `policies[0].ignore[1]`, `plain path`}, {policyWith(`"ignore":["."]`), `policies[0].ignore[0]`, `plain path`},
-		{`{"policies":[{"match":"a/b","forward":{}}]}`, `policies[0].forward`, `argument or meta`}, {`{"policies":[{"match":"a/b","forward":{"argument":".ref"}}]}`, `policies[0].forward.argument`, `plain name`},
+		{`{"policies":[{"match":"a/b","forward":{}}]}`, `policies[0].forward`, `argument, meta or`}, {`{"policies":[{"match":"a/b","forward":{"argument":".ref"}}]}`, `policies[0].forward.argument`, `plain name`},
 		{`{"policies":[{"match":"a/b","forward":{"argument":"a.b"}}]}`, `policies[0].forward.argument`, `plain name`}, {`{"policies":[{"match":"a/b","forward":{"meta":"traceparent"}}]}`, `policies[0].forward.meta`, `idempotencyKey`},
 		{policyWith(`"retry":{"max_attempts":0}`), `policies[0].retry.max_attempts`, `less than 1`}, {policyWith(`"retry":{"initial":"0s"}`), `policies[0].retry.initial`, `more than 0s`},
 		{policyWith(`"retry":{"initial":"2s","max":"1s"}`), `policies[0].retry.initial`, `more than max`},

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -92,8 +93,8 @@ func (b *builder) forward() error {
 	}
 	at := b.at + ".forward"
 	switch {
-	case f.Argument == "" && f.Meta == "":
-		return fail(at, "names no place for the key; give argument or meta")
+	case f.Argument == "" && f.Meta == "" && f.Header == "":
+		return fail(at, "names no place for the key; give argument, meta or, over HTTP, header")
 	case f.Argument != "" && !argumentName.MatchString(f.Argument):
 		return fail(at+".argument", "%q is no plain name of an argument, like external_reference", f.Argument)
 	case slices.Contains(taken, f.Meta) || strings.ContainsAny(f.Meta, " \t\r\n"):
@@ -104,8 +105,37 @@ func (b *builder) forward() error {
 			return fail(at+".argument", "%q is what key reads; we would overwrite the business key", f.Argument)
 		}
 	}
-	b.tool.Forward = policy.Forward{Argument: f.Argument, Meta: f.Meta}
+	b.tool.Forward = policy.Forward{Argument: f.Argument, Meta: f.Meta, Header: f.Header}
+	return b.header(at+".header", f)
+}
+
+// header: where no header is sent, the key would be missing outside, and a
+// query for it would prove an absence that is none.
+func (b *builder) header(at string, f *Forward) error {
+	if f.Header == "" {
+		return nil
+	}
+	if err := checkHeader(at, f.Header); err != nil {
+		return err
+	}
+	if alone := f.Argument == "" && f.Meta == ""; !alone && (b.reaches(Transport.remote) != "" || b.reaches(Transport.child) == "") {
+		return nil
+	}
+	if name := b.reaches(Transport.child); name != "" {
+		return fail(at, "means nothing for a server that speaks stdio, as %s does, which match (%s) reaches; give argument or meta, or match the servers at a URL only", name, b.tool.Match)
+	}
 	return nil
+}
+
+// reaches is a server of the file that the entry may decide about, and whose
+// transport is one of those; empty: there is none.
+func (b *builder) reaches(one func(Transport) bool) string {
+	for _, name := range slices.Sorted(maps.Keys(b.config.transports)) {
+		if one(b.config.transports[name]) && policy.Reaches(b.tool.Match, name) {
+			return name
+		}
+	}
+	return ""
 }
 
 func (b *builder) times() error {

@@ -2,6 +2,7 @@ package config
 
 import (
 	"strings"
+	"time"
 
 	idem "github.com/mcp-idem/mcp-idem"
 	"github.com/mcp-idem/mcp-idem/policy"
@@ -34,7 +35,11 @@ func (b *builder) reconcile() error {
 	if err := b.identifies(at, q, g.Baseline); err != nil {
 		return err
 	}
-	r := &idem.QueryRules{Baseline: g.Baseline, Settle: g.Settle.or(policy.DefaultSettle),
+	settle, err := b.settle(at, g.Settle)
+	if err != nil {
+		return err
+	}
+	r := &idem.QueryRules{Baseline: g.Baseline, Settle: settle,
 		Every: g.Every.or(policy.DefaultEvery), GiveUp: g.GiveUp.or(policy.DefaultGiveUp)}
 	if g.Every == nil {
 		r.Every = min(r.Every, r.GiveUp)
@@ -47,6 +52,21 @@ func (b *builder) reconcile() error {
 	}
 	b.query, b.tool.Query = q, r
 	return nil
+}
+
+// settle: over HTTP nothing proves that an attempt without an answer has ended,
+// so that "not found" may be believed only after the tool's longest run.
+func (b *builder) settle(at string, given *Duration) (time.Duration, error) {
+	remote := b.reaches(Transport.remote)
+	switch {
+	case remote == "":
+		return given.or(policy.DefaultSettle), nil
+	case given == nil:
+		return max(policy.DefaultSettleHTTP, b.tool.Timeout), nil
+	case given.or(0) < b.tool.Timeout:
+		return 0, fail(at+".settle", "%s is less than timeout (%s), after which a call of %s over HTTP may still be running there; it has to cover the tool's longest run", given.or(0), b.tool.Timeout, remote)
+	}
+	return given.or(0), nil
 }
 
 // identifies checks that the query asks for this operation and no other: the
