@@ -108,3 +108,17 @@ func TestEffect(t *testing.T) {
 		}
 	}
 }
+
+func TestReaches(t *testing.T) {
+	for _, c := range []struct {
+		pattern string
+		want    bool
+	}{
+		{"a/x", true}, {"a/*", true}, {"*/x", true}, {"**", true}, {"a**", true}, {"**/x", true}, {"**x", true}, {"a*/x", true},
+		{"b/x", false}, {"ab/x", false}, {"a", false}, {"*", false}, {"*x/y", false}, {"", false},
+	} {
+		if got := Reaches(c.pattern, "a"); got != c.want {
+			t.Errorf("%q reaches server a: %v", c.pattern, got)
+		}
+	}
+}

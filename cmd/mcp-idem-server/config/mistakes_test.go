@@ -17,6 +17,16 @@ func reconcileWith(fields string) string {
 	return policyWith(`"reconcile":{"tool":"search","found":".x",` + fields + `}`)
 }
 
+const hash = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
+
+func serverWith(fields string) string { return `{"mcpServers":{"a":{` + fields + `}}}` }
+
+func httpWith(fields string) string { return `{"http":{` + fields + `}}` }
+
+func overHTTP(fields string) string {
+	return `{"mcpServers":{"a":{"url":"http://h"}},"policies":[{"match":"a/b",` + fields + `}]}`
+}
+
 func TestMistakes(t *testing.T) {
 	for _, m := range []mistake{
 		// Syntax and types.
@@ -55,10 +65,37 @@ func TestMistakes(t *testing.T) {
 		// Servers and trust.
 		{`{"mcpServers":{"a":{"args":["x"]}}}`, `mcpServers.a.command`, `missing`}, {`{"mcpServers":{"a/b":{"command":"x"}}}`, `mcpServers["a/b"]`, `slash`}, {`{"mcpServers":{"":{"command":"x"}}}`, `mcpServers[""]`, `name`},
 		{`{"trust_hints":["a"]}`, `trust_hints[0]`, `mcpServers`},
+		{serverWith(`"type":"pipe"`), `mcpServers.a.type`, `stdio, http (or streamable-http, streamableHttp), sse`}, {serverWith(`"type":"stdio"`), `mcpServers.a.command`, `missing`},
+		{serverWith(`"type":"http"`), `mcpServers.a.url`, `missing`}, {serverWith(`"type":"http","command":"x","url":"http://h"`), `mcpServers.a.command`, `at a URL`},
+		{serverWith(`"url":"http://h","env":{}`), `mcpServers.a.env`, `at a URL`}, {serverWith(`"type":"sse","url":"http://h","cwd":"/"`), `mcpServers.a.cwd`, `at a URL`},
+		{serverWith(`"url":"http://h","args":[]`), `mcpServers.a.args`, `at a URL`},
+		{serverWith(`"command":"x","headers":{}`), `mcpServers.a.headers`, `type: http`}, {serverWith(`"command":"x","url":"http://h"`), `mcpServers.a.url`, `type: http`},
+		{serverWith(`"url":"h/mcp"`), `mcpServers.a.url`, `https://host/mcp`}, {serverWith(`"url":"ws://h"`), `mcpServers.a.url`, `https://host/mcp`}, {serverWith(`"url":"http://u:p@h"`), `mcpServers.a.url`, `Authorization`},
+		{serverWith(`"url":"http://h/#x"`), `mcpServers.a.url`, `fragment`}, {serverWith(`"url":"http://h","headers":{"A b":"x"}`), `mcpServers.a.headers["A b"]`, `no name`},
+		{serverWith(`"url":"http://h","headers":{"mcp-session-id":"x"}`), `mcpServers.a.headers.mcp-session-id`, `itself`}, {serverWith(`"url":"http://h","headers":{"X":"a\nb"}`), `mcpServers.a.headers.X`, `line break`},
+		{serverWith(`"url":"http://h","headers":{"X-a":"1","x-A":"2"}`), `mcpServers.a.headers.x-A`, `twice`},
+		{serverWith(`"command":"x","allow":[]`), `mcpServers.a.allow`, `disabled: true`}, {serverWith(`"command":"x","deny":["b",""]`), `mcpServers.a.deny[1]`, `empty`},
+		{serverWith(`"command":"x","allow":["a/b"]`), `mcpServers.a.allow[0]`, `without the server's`}, {serverWith(`"command":"x","disabled":"yes"`), `mcpServers.a.disabled`, `true or false`},
+		{serverWith(`"disabled":true`), `mcpServers.a.command`, `missing`},
+		// Names.
+		{`{"names":"short"}`, `names`, `auto, prefix, plain`}, {`{"mcpServers":{"a":{"command":"x"},"b.c":{"command":"y"}}}`, `mcpServers["b.c"]`, `names: plain`},
+		{`{"mcpServers":{"b.c":{"command":"y"}},"names":"prefix"}`, `mcpServers["b.c"]`, `b.c__tool`},
+		// Serving over HTTP.
+		{httpWith(`"listen":"localhost"`), `http.listen`, `127.0.0.1:8787`}, {httpWith(`"listen":"http://h:1"`), `http.listen`, `no address`}, {httpWith(`"listen":"h:99999"`), `http.listen`, `no address`},
+		{httpWith(`"tokens":[]`), `http.tokens`, `nobody`}, {httpWith(`"tokens":[{"tenant":"a"}]`), `http.tokens[0].sha256`, `sha256sum`}, {httpWith(`"tokens":[{"sha256":"s3cret"}]`), `http.tokens[0].sha256`, `64 hex digits`},
+		{httpWith(`"tokens":[{"sha256":"` + hash + `"},{"sha256":"` + strings.ToUpper(hash) + `"}]`), `http.tokens[1].sha256`, `twice`}, {httpWith(`"tokens":[{"token":"x"}]`), `http.tokens[0].token`, `sha256`},
+		{httpWith(`"allowed_origins":["app.example"]`), `http.allowed_origins[0]`, `no origin`}, {httpWith(`"allowed_origins":["http://h/"]`), `http.allowed_origins[0]`, `without a path`}, {httpWith(`"allowed_origins":["*"]`), `http.allowed_origins[0]`, `no origin`},
+		{httpWith(`"allowed_hosts":["http://h"]`), `http.allowed_hosts[0]`, `no host`}, {httpWith(`"allowed_hosts":[""]`), `http.allowed_hosts[0]`, `no host`},
+		{httpWith(`"max_body":"0B"`), `http.max_body`, `more than 0B`}, {httpWith(`"session_idle":"0s"`), `http.session_idle`, `more than 0s`}, {httpWith(`"tls_cert":"c.pem"`), `http`, `go together`},
+		// The key in a header.
+		{overHTTP(`"forward":{"header":"X y"}`), `policies[0].forward.header`, `no name`}, {overHTTP(`"forward":{"header":"Content-Type"}`), `policies[0].forward.header`, `itself`},
+		{`{"mcpServers":{"a":{"command":"x"}},"policies":[{"match":"a/b","forward":{"header":"X","argument":"y"}}]}`, `policies[0].forward.header`, `speaks stdio, as a does`},
+		{`{"mcpServers":{"a":{"command":"x"},"b":{"url":"http://h"}},"policies":[{"match":"**","forward":{"header":"X"}}]}`, `policies[0].forward.header`, `as a does`},
 		// Windows.
 		{`{"retention":"1h","replay_window":"24h"}`, `retention`, `replay_window`}, {`{"retention":"1h"}`, `retention`, `replay_window`},
 		{`{"occurrence_retention":"1h"}`, `occurrence_retention`, `replay_window`}, {policyWith(`"retention":"1h"`), `policies[0].retention`, `replay_window`},
 		{`{"policies":[{"match":"a/b"},{"match":"a/c","retention":"0s"}]}`, `policies[1].retention`, `replay_window`},
+		{overHTTP(`"timeout":"2m","forward":{"argument":"ref"},"reconcile":{"tool":"s","found":"$key","settle":"1m"}`), `policies[0].reconcile.settle`, `less than timeout (2m0s)`},
 		// Identity.
 		{`{"identity":{"task":["_meta"]}}`, `identity.task[0]`, `_meta.NAME`}, {`{"identity":{"task":["flag","args.task"]}}`, `identity.task[1]`, `flag`}, {`{"identity":{"task":["flag.x"]}}`, `identity.task[0]`, `no source`},
 		{`{"identity":{"step":["flag"]}}`, `identity.step[0]`, `header.NAME`}, {`{"identity":{"key":["env.KEY"]}}`, `identity.key[0]`, `params.NAME`}, {`{"identity":{"alias":[""]}}`, `identity.alias[0]`, `_meta.NAME`},
@@ -103,15 +140,25 @@ func TestMistakes(t *testing.T) {
 
 // What is next to a mistake is none.
 func TestAccepted(t *testing.T) {
-	for _, file := range []string{
+	for _, file := range accepted() {
+		if _, err := parse([]byte(file), env); err != nil {
+			t.Errorf("%s: %v", file, err)
+		}
+	}
+}
+
+func accepted() []string {
+	return []string{
 		`{"policies":[]}`, `{"ledger":"rel/ledger.db"}`, `{"ledger":"postgresql://u@h/d?sslmode=verify-full"}`, `{"tenant":"$$ {x} $NOPE ${NOPE:-d}"}`, `{"mcpServers":{"a":{"command":"sh","args":["-c","echo $HOME"]}}}`,
 		policyWith(`"retention":"24h"`), reconcileWith(`"arguments":"{r: $key}","every":"60s","give_up":"60s"`),
 		policyWith(`"key":".order_id","reconcile":{"tool":"s","arguments":"{o: $business_key}","found":".x"}`),
 		reconcileWith(`"arguments":"{o: $args.o}","baseline":true`), policyWith(`"reconcile":{"tool":"list","found":".items[] | select(.ref == $key) | .id"}`),
+		serverWith(`"command":"x","disabled":true,"type":"stdio"`), `{"mcpServers":{"b.c":{"command":"y"},"d":{"command":"x","disabled":true}}}`,
+		`{"mcpServers":{"b.c":{"command":"y"},"d":{"command":"x"}},"names":"plain"}`, `{"mcpServers":{"d":{"command":"x","disabled":true}},"trust_hints":["d"]}`,
+		httpWith(`"listen":":0"`), httpWith(`"listen":"[::1]:80","allowed_origins":["chrome-extension://abc"],"allowed_hosts":["h:1"]`),
+		`{"policies":[{"match":"a/b","forward":{"header":"X"}}]}`, // doctor says that it matches nothing
+		`{"mcpServers":{"a":{"command":"x"},"b":{"url":"http://h"}},"policies":[{"match":"**","forward":{"header":"X","argument":"y"}},{"match":"b/*","forward":{"header":"X"}}]}`,
+		overHTTP(`"timeout":"2m","forward":{"argument":"ref"},"reconcile":{"tool":"s","found":"$key","settle":"2m"}`),
 		policyWith(`"key":"[.a, $args.b]","bind":[".a"]`), policyWith(`"classify":[{"if":"true","class":"exists"}]`),
-	} {
-		if _, err := parse([]byte(file), env); err != nil {
-			t.Errorf("%s: %v", file, err)
-		}
 	}
 }
