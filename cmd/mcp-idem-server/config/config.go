@@ -72,6 +72,13 @@ func parse(text []byte, getenv func(string) (string, bool)) (*Config, error) {
 	return f.build()
 }
 
+// Check says what is wrong with a file whose texts are final: ${NAME} in them
+// is only text.
+func (f *File) Check() error {
+	_, err := f.build()
+	return err
+}
+
 // build checks the file and makes a Config of it.
 func (f *File) build() (*Config, error) {
 	c := &Config{Tenant: f.Tenant, TrustHints: f.TrustHints, ControlTools: f.ControlTools == nil || *f.ControlTools}
