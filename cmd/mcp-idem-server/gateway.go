@@ -18,7 +18,6 @@ import (
 	"github.com/mcp-idem/mcp-idem/internal/proc"
 	"github.com/mcp-idem/mcp-idem/mcp"
 	"github.com/mcp-idem/mcp-idem/policy"
-	"github.com/mcp-idem/mcp-idem/store/boltstore"
 	"github.com/mcp-idem/mcp-idem/store/pgstore"
 )
 
@@ -39,7 +38,7 @@ func (p *program) gateway(c *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	st, err := p.openStore(c.Context(), at, opening{file: boltstore.Config{LeaseGrace: cfg.Lease}})
+	st, err := p.joinStore(c.Context(), at, cfg.Lease)
 	if err != nil {
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"time"
 
 	idem "github.com/mcp-idem/mcp-idem"
 	"github.com/mcp-idem/mcp-idem/cmd/mcp-idem-server/config"
@@ -77,6 +78,19 @@ func (p *program) openStore(ctx context.Context, at config.Ledger, how opening) 
 	}
 	if err != nil {
 		return nil, err // and no store that is nil and does not look so
+	}
+	return st, nil
+}
+
+// joinStore opens the ledger for a gateway. Several gateways of one user share a
+// file: one of them holds it and serves the others.
+func (p *program) joinStore(ctx context.Context, at config.Ledger, lease time.Duration) (idem.Store, error) {
+	if at.Kind == config.LedgerPostgres {
+		return p.openStore(ctx, at, opening{})
+	}
+	st, err := boltstore.Join(boltstore.Config{Path: at.Path, NewLedger: p.flags.newLedger, LeaseGrace: lease})
+	if err != nil {
+		return nil, err
 	}
 	return st, nil
 }

@@ -1,0 +1,114 @@
+package e2e
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/mcp-idem/mcp-idem/cmd/mcp-idem-server/demo"
+	"github.com/mcp-idem/mcp-idem/cmd/mcp-idem-server/demo/rawmcp"
+	"github.com/mcp-idem/mcp-idem/cmd/mcp-idem-server/e2e/relay"
+)
+
+// Two clients each start a gateway of their own on the same file: one step is
+// one effect, whoever asks.
+func TestTwoGatewaysOnOneFile(t *testing.T) {
+	t.Parallel()
+	st := ticketStage(t, mustBuild(t, gateway), nil)
+	gateways := []*rawmcp.Client{st.start(), st.start()}
+	var wg sync.WaitGroup
+	for i := range 20 {
+		wg.Go(func() { <-askInBackground(t, gateways[i%2], ticketTool, ticketArgs, ticketStep) })
+	}
+	wg.Wait()
+	for _, gw := range gateways {
+		wantTicket(t, st, settle(t, gw, ticketTool, ticketArgs, ticketStep))
+	}
+}
+
+// The gateway that holds the file is killed: the other one takes over within
+// moments, and settles what the first had under way.
+func TestHolderIsKilled(t *testing.T) {
+	t.Parallel()
+	st := ticketStage(t, mustBuild(t, gateway), nil)
+	holder, other := st.start(), st.start()
+	must(t, st.ctl.Hold(ticketTool))
+	asked := askInBackground(t, holder, ticketTool, ticketArgs, ticketStep)
+	st.wait(relay.Held, ticketTool, 1)
+	holder.Kill()
+	<-asked
+	must(t, st.ctl.Hold(""))
+	begun := time.Now()
+	settle(t, other, ticketTool, map[string]any{"order_id": "18", "title": "another"}, step("order-18", "open-ticket"))
+	if d := time.Since(begun); d > 10*time.Second {
+		t.Errorf("the other one went on after %s", d)
+	}
+	settle(t, other, ticketTool, ticketArgs, ticketStep)
+	wantTickets(t, st, 2)
+}
+
+// The gateway that holds the file is stopped: nobody else may write the file, and
+// the other gateway sends nothing and says why, soon. When the holder goes on or
+// dies, so does the other.
+func TestHolderIsStopped(t *testing.T) {
+	t.Parallel()
+	for _, end := range []syscall.Signal{syscall.SIGCONT, syscall.SIGKILL} {
+		t.Run(end.String(), func(t *testing.T) {
+			t.Parallel()
+			st := ticketStage(t, mustBuild(t, gateway), nil)
+			holder, other := st.start(), st.start()
+			holder.Signal(syscall.SIGSTOP)
+			m := <-askInBackground(t, other, ticketTool, ticketArgs, ticketStep)
+			if code := m.Tool().MetaString("mcp-idem/code"); code != "LEDGER_UNAVAILABLE" {
+				t.Errorf("while the holder is stopped: %s", m.Raw)
+			}
+			wantTickets(t, st, 0)
+			holder.Signal(end)
+			wantTicket(t, st, settle(t, other, ticketTool, ticketArgs, ticketStep))
+		})
+	}
+}
+
+// Two gateways on one file are killed and stopped at random moments while both
+// are asked for the same steps.
+func TestTortureTwoGateways(t *testing.T) {
+	t.Parallel()
+	st := ticketStage(t, mustBuild(t, gateway), map[string]any{"retry": map[string]any{"max_attempts": 20, "initial": "10ms", "max": "50ms"}})
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	rng := rand.New(rand.NewPCG(seed, 0))
+	pair := []*rawmcp.Client{st.start(), st.start()}
+	for round := 1; round <= 4; round++ {
+		args := map[string]any{"order_id": fmt.Sprint(round), "title": "round"}
+		meta := step("torture", fmt.Sprint(round))
+		for range 1 + rng.IntN(3) {
+			asked := []<-chan rawmcp.Message{askInBackground(t, pair[0], ticketTool, args, meta), askInBackground(t, pair[1], ticketTool, args, meta)}
+			time.Sleep(time.Duration(rng.IntN(60_000)) * time.Microsecond)
+			v := rng.IntN(2)
+			if rng.IntN(3) == 0 {
+				pair[v].Signal(syscall.SIGSTOP)
+				time.Sleep(time.Duration(rng.IntN(300)) * time.Millisecond)
+				pair[v].Signal(syscall.SIGCONT)
+			} else {
+				pair[v].Kill()
+				<-asked[v]
+				pair[v] = st.start()
+			}
+			<-asked[1-v]
+		}
+		settle(t, pair[rng.IntN(2)], ticketTool, args, meta)
+		wantTickets(t, st, round)
+	}
+}
+
+func wantTickets(t *testing.T, st *stage, want int) {
+	t.Helper()
+	all, err := demo.ReadTickets(st.dir)
+	must(t, err)
+	if len(all) != want {
+		t.Fatalf("%d tickets, want %d: %+v", len(all), want, all)
+	}
+}
