@@ -16,7 +16,8 @@ import (
 // call is one guarded tools/call.
 type call struct {
 	s      *session
-	env    envelope // its line is a copy
+	up     *Upstream
+	env    envelope // its line is a copy, and names the tool as the upstream does
 	id     []byte
 	name   string // of the tool, as the upstream knows it
 	params names
@@ -73,22 +74,40 @@ func (s *session) call(e envelope) {
 		s.done()
 		return
 	}
-	rules := s.g.cfg.Policy.Tool(s.up.cfg.Name + "/" + name)
+	up, tool := s.target(name)
+	switch {
+	case up == nil && s.searches():
+		e.line = bytes.Clone(e.line)
+		go s.search(e, name)
+	case up == nil || !up.allows(tool):
+		s.sayError(e.rawID(), codeInvalidParams, "unknown tool: "+name)
+		s.done()
+	default:
+		if tool != name {
+			e = renamed(e, tool)
+		}
+		s.callOf(up, e, tool)
+	}
+}
+
+// callOf takes a tools/call whose server is known.
+func (s *session) callOf(up *Upstream, e envelope, name string) {
+	rules := s.g.cfg.Policy.Tool(up.cfg.Name + "/" + name)
 	if rules.Effect == policy.EffectRead {
-		s.pass(e)
+		s.passTo(up, e)
 		return
 	}
-	hint := rules.Effect == "" && s.up.cfg.TrustHints
+	hint := rules.Effect == "" && up.cfg.TrustHints
 	if hint {
-		if t, known := s.up.tools.get(name); known {
+		if t, known := up.tools.get(name); known {
 			if hint = false; t != nil && t.ReadOnly {
-				s.pass(e)
+				s.passTo(up, e)
 				return
 			}
 		}
 	}
 	e.line = bytes.Clone(e.line)
-	c := &call{s: s, env: e, id: e.rawID(), name: name, rules: rules, forwarded: make(chan struct{})}
+	c := &call{s: s, up: up, env: e, id: e.rawID(), name: name, rules: rules, forwarded: make(chan struct{})}
 	c.ctx, c.stop = context.WithCancel(s.ctx)
 	s.mu.Lock()
 	s.calls[string(c.id)] = c
@@ -118,14 +137,14 @@ func (c *call) serve(hint bool) {
 	defer c.stop()
 	if hint {
 		ctx, cancel := context.WithTimeout(c.ctx, listLimit)
-		t, err := c.s.up.tool(ctx, c.name)
+		t, err := c.up.tool(ctx, c.name)
 		cancel()
 		if err != nil {
 			c.s.g.cfg.Log.Warn().Err(err).Str("tool", c.name).Msg("the tool's hints are not known: it is guarded")
 		}
 		if t != nil && t.ReadOnly {
 			if c.finish(nil) {
-				c.s.pass(c.env)
+				c.s.passTo(c.up, c.env)
 			} else {
 				c.s.done()
 			}
@@ -212,7 +231,7 @@ func (c *call) ask() idem.Answer {
 		return refuse(idem.CodeInvalidArguments, "Calls that run as tasks are not supported for tools with side effects. Nothing was sent.")
 	}
 	g := c.s.g
-	ask := idem.Ask{Tenant: g.cfg.Tenant, Tool: c.s.up.cfg.Name + "/" + c.name, Args: params[`"arguments"`], Run: c.s.run, Conn: c.s.conn}
+	ask := idem.Ask{Tenant: g.cfg.Tenant, Tool: c.up.cfg.Name + "/" + c.name, Args: params[`"arguments"`], Run: c.s.run, Conn: c.s.conn}
 	if err := g.identity.fill(&ask, params, c.meta); err != nil {
 		refused, _ := errors.AsType[*idem.Error](err)
 		return idem.Answer{Err: refused}
@@ -233,25 +252,25 @@ func (c *call) fits(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, listLimit)
 	defer cancel()
-	t, err := c.s.up.tool(ctx, c.name)
+	t, err := c.up.tool(ctx, c.name)
 	if err != nil || t == nil || t.Takes(c.rules.Argument) {
 		return nil
 	}
 	c.s.g.cfg.Log.Error().Str("tool", c.name).Str("argument", c.rules.Argument).Msg("forward.argument does not fit the tool's schema")
 	return &idem.Error{Code: idem.CodeInvalidArguments, Text: fmt.Sprintf(
 		"The configuration sends the key as argument %q, which the schema of %s/%s does not allow. Nothing was sent.",
-		c.rules.Argument, c.s.up.cfg.Name, c.name)}
+		c.rules.Argument, c.up.cfg.Name, c.name)}
 }
 
 func (c *call) prepare(ctx context.Context) (idem.Site, error) {
 	if c.unfit = c.fits(ctx); c.unfit != nil {
 		return idem.Site{}, c.unfit
 	}
-	p, err := c.s.up.ready(ctx)
+	p, err := c.up.ready(ctx)
 	if err == nil && c.rules.Process && p.wire.ending() { // what it held is gone, whoever has noticed
 		select {
 		case <-p.gone:
-			p, err = c.s.up.ready(ctx)
+			p, err = c.up.ready(ctx)
 		case <-ctx.Done():
 			err = ctx.Err()
 		}
@@ -269,7 +288,7 @@ func (c *call) attempt(ctx context.Context, d idem.Dispatch) idem.Outcome {
 	if err != nil {
 		return idem.Outcome{Class: idem.ClassNotSent, Text: err.Error(), Ended: idem.EndByNotSent}
 	}
-	on := c.s.up.live.Load()
+	on := c.up.live.Load()
 	if on == nil || on.incarnation != d.Site.Incarnation {
 		return c.notSent(errGone)
 	}

@@ -9,13 +9,11 @@ import (
 
 // era says how what a client says is fitted to a server that speaks the protocol
 // of another era.
-type era uint32
+type era uint32 // 0: nothing is changed
 
 const (
-	// asIs: nothing is changed.
-	asIs era = iota
 	// toModern: the client has said initialize, and the server is stateless only.
-	toModern
+	toModern era = iota + 1
 	// toLegacy: the client is stateless, and the server needs initialize.
 	toLegacy
 )
@@ -128,7 +126,7 @@ func (c *peer) fitted(e envelope, p *pending) (line []byte, id span, done bool) 
 			p.end(errorLine(codeNoMethod, "this server speaks an earlier protocol; what it has to say on its own cannot be subscribed to in this one"))
 			return nil, span{}, true
 		}
-		p.fix = completed(e.method)
+		p.fit = completed(e.method)
 	}
 	return e.line, e.id, false
 }
@@ -153,7 +151,7 @@ func (c *peer) modernized(e envelope, p *pending) ([]byte, span, bool) {
 		if line, err = setMembers(e.line, field{"params", params}); err == nil {
 			var parts parser
 			if out, perr := parts.parse(line); perr == nil {
-				p.fix = refuseInterim
+				p.fit = refuseInterim
 				return line, out.id, false
 			}
 		}

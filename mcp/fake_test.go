@@ -23,6 +23,8 @@ func TestMain(m *testing.M) {
 			serveGuarded()
 		case "copier":
 			serveCopier()
+		case "corpus":
+			serveCorpus()
 		default:
 			serveFake(strings.Fields(mode))
 		}
@@ -111,6 +113,9 @@ func (f *fake) line(line []byte) {
 		}
 	case "initialize":
 		f.note("initialize %s", m.Params)
+		if f.modes["late"] {
+			time.Sleep(initWait + time.Second)
+		}
 		if f.modes["modern-only"] {
 			f.write(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32601,"message":"gone"}}`, m.ID)
 			return

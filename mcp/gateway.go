@@ -18,6 +18,9 @@ type Config struct {
 	Policy   Policy   // required
 	Identity Identity
 	Tenant   string // of every ask; empty: default
+	// Prefix: clients see server__tool (names: prefix).
+	Prefix  bool
+	Version string // of this program, for clients of several servers
 
 	// Drain is how long running calls are waited for when the client has gone.
 	// 0: 10 s.
@@ -91,6 +94,16 @@ func (g *Gateway) link(srv Server) *Upstream {
 	g.links[srv.Name] = append(g.links[srv.Name], up)
 	g.changedLocked()
 	return up
+}
+
+// linkAll makes a conversation with every server for a client. One of several
+// that cannot be started is tried again for ever.
+func (g *Gateway) linkAll() (ups []*Upstream) {
+	for _, srv := range g.cfg.Servers {
+		srv.patient = len(g.cfg.Servers) > 1
+		ups = append(ups, g.link(srv))
+	}
+	return ups
 }
 
 // unlink ends a client's conversation.
@@ -202,10 +215,17 @@ func (g *Gateway) Close() {
 // and does not keep Serve. The error is nil after an orderly end, or a
 // *StartError.
 func (g *Gateway) Serve(ctx context.Context, in io.Reader, out io.Writer) error {
-	s := newSession(g, g.link(g.cfg.Servers[0]), lineSink{&lineWriter{w: out}})
-	err := s.up.Start(ctx)
+	s := newSession(g, g.linkAll(), lineSink{&lineWriter{w: out}})
+	var err error
+	if len(s.ups) == 1 {
+		err = s.ups[0].Start(ctx)
+	} else {
+		for _, up := range s.ups {
+			go func() { _ = up.Start(ctx) }() // whatever is wrong with one, the others serve
+		}
+	}
 	if start, ok := errors.AsType[*StartError](err); ok {
-		g.unlink(s.up)
+		g.unlink(s.ups[0])
 		return start
 	}
 	ended := make(chan struct{})
@@ -221,7 +241,7 @@ func (g *Gateway) Serve(ctx context.Context, in io.Reader, out io.Writer) error 
 // watch waits for the end of the input, of ctx, or of all hope.
 func (s *session) watch(ctx context.Context, ended <-chan struct{}) error {
 	for {
-		changed, err := s.up.failure()
+		changed, err := s.ups[0].failure()
 		if err != nil {
 			return err
 		}

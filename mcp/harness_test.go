@@ -96,6 +96,12 @@ func (g *stubGuard) LostProcess(_ context.Context, _, _, incarnation string) err
 	return nil
 }
 
+func (g *stubGuard) asked() []idem.Ask {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return append([]idem.Ask(nil), g.asks...)
+}
+
 func (g *stubGuard) ended(t *testing.T, n int) []idem.Outcome {
 	t.Helper()
 	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
@@ -235,7 +241,12 @@ func (r *rig) send(line string) {
 // expect waits for a line that holds every part, and takes it.
 func (r *rig) expect(parts ...string) string {
 	r.t.Helper()
-	limit := time.After(10 * time.Second)
+	return r.expectWithin(10*time.Second, parts...)
+}
+
+func (r *rig) expectWithin(d time.Duration, parts ...string) string {
+	r.t.Helper()
+	limit := time.After(d)
 	for {
 		r.mu.Lock()
 	next:

@@ -74,8 +74,8 @@ type pending struct {
 	// Of a guarded call: called when an answer began that cannot be read. The
 	// call stays pending.
 	cut func()
-	// How the answer is changed; nil: not at all.
-	fix func(envelope) envelope
+	// How the answer is changed, first for the client's era; nil: not at all.
+	fit, fix func(envelope) envelope
 }
 
 // reply is what became of a request.
@@ -227,8 +227,10 @@ func (c *peer) lost(key uint64, r reply) {
 
 // end hands over an answer.
 func (p *pending) end(e envelope) {
-	if p.fix != nil {
-		e = p.fix(e)
+	for _, change := range []func(envelope) envelope{p.fit, p.fix} {
+		if change != nil {
+			e = change(e)
+		}
 	}
 	if p.done != nil {
 		p.done(reply{env: e})

@@ -15,7 +15,7 @@ import (
 // session is one client's connection.
 type session struct {
 	g    *Gateway
-	up   *Upstream
+	ups  []*Upstream // in the order of the configuration
 	out  sink
 	conn *idem.Conn
 	run  string // where each connection is a run
@@ -25,6 +25,8 @@ type session struct {
 	// Of the goroutine that reads the client.
 	p     parser
 	begun bool // a request came
+
+	merged merged
 
 	asks asks
 
@@ -59,11 +61,13 @@ func (lineSink) abandon([]byte) {}
 
 func (l lineSink) say(_ []byte, parts ...[]byte) error { return l.answer(nil, parts...) }
 
-func newSession(g *Gateway, up *Upstream, out sink) *session {
-	s := &session{g: g, up: up, out: out, conn: g.cfg.Guard.Conn(),
+func newSession(g *Gateway, ups []*Upstream, out sink) *session {
+	s := &session{g: g, ups: ups, out: out, conn: g.cfg.Guard.Conn(),
 		calls: map[string]*call{}, given: map[string]*call{}, idle: make(chan struct{})}
 	s.ctx, s.end = context.WithCancel(context.Background())
-	up.client.Store(s)
+	for _, up := range ups {
+		up.client.Store(s)
+	}
 	if g.cfg.Identity.NewRunPerConnection {
 		s.run = "conn-" + newID()
 	}
@@ -72,12 +76,12 @@ func newSession(g *Gateway, up *Upstream, out sink) *session {
 
 // read takes the client's messages until there are no more.
 func (s *session) read(in io.Reader) {
-	lines := newLineReader(in, s.up.cfg.lineLimit)
+	lines := newLineReader(in, s.ups[0].cfg.lineLimit)
 	for s.ctx.Err() == nil {
 		line, err := lines.next()
 		if errors.Is(err, errLong) {
 			s.heard()
-			s.sayError([]byte("null"), codeInvalidRequest, fmt.Sprintf("the message is longer than %d bytes", s.up.cfg.lineLimit))
+			s.sayError([]byte("null"), codeInvalidRequest, fmt.Sprintf("the message is longer than %d bytes", s.ups[0].cfg.lineLimit))
 			continue
 		}
 		if len(line) > 0 {
@@ -107,11 +111,17 @@ func (s *session) drain(err error) {
 	if err == nil { // else nothing will answer any more
 		within(s.idle, s.g.cfg.Drain)
 	}
-	s.g.unlink(s.up)
+	var ended sync.WaitGroup
+	for _, up := range s.ups {
+		ended.Go(func() { s.g.unlink(up) })
+	}
+	ended.Wait()
 	within(s.idle, settle)
 	s.end()
 	within(s.idle, parting)
-	s.up.client.CompareAndSwap(s, nil)
+	for _, up := range s.ups {
+		up.client.CompareAndSwap(s, nil)
+	}
 }
 
 // begin counts a request that is owed an answer. It reports false when no more
@@ -214,27 +224,31 @@ func (s *session) request(e envelope) {
 	}
 	first := !s.begun
 	s.begun = s.begun || e.method != "server/discover" // initialize may follow
-	switch e.method {
-	case "initialize":
-		id := bytes.Clone(e.rawID())
-		s.up.initialize(e, func(r reply) { s.passed(id, r) })
-		return
-	case "tools/call":
-		if first {
-			s.up.withoutHandshake(e)
+	if first && e.method != "initialize" {
+		for _, up := range s.ups {
+			up.withoutHandshake(e)
 		}
+	}
+	switch {
+	case e.method == "tools/call":
 		s.call(e)
-		return
+	case s.several():
+		s.mux(e)
+	case e.method == "initialize":
+		id := bytes.Clone(e.rawID())
+		s.ups[0].initialize(e, func(r reply) { s.passed(id, r) })
+	default:
+		s.passTo(s.ups[0], e)
 	}
-	if first {
-		s.up.withoutHandshake(e)
-	}
-	s.pass(e)
 }
 
-// pass sends a request on, under an id of ours.
-func (s *session) pass(e envelope) {
-	s.up.pass(s.ctx, e, &pending{to: s, id: bytes.Clone(e.rawID())})
+// passTo sends a request on, under an id of ours.
+func (s *session) passTo(up *Upstream, e envelope) {
+	p := &pending{to: s, id: bytes.Clone(e.rawID())}
+	if e.method == "tools/list" && up.cfg.Allows != nil {
+		p.fix = func(e envelope) envelope { return listedTools(e, up) }
+	}
+	up.pass(s.ctx, e, p)
 }
 
 // passAnswer hands an answer of the upstream to the client, under its own id.
@@ -279,14 +293,18 @@ func (s *session) answered(e envelope) {
 func (s *session) notified(e envelope) {
 	switch e.method {
 	case "notifications/initialized":
-		s.up.initialized(e.line)
+		for _, up := range s.ups {
+			up.initialized(e.line)
+		}
 	case "notifications/cancelled":
 		s.cancelled(e)
 	case "tools/call":
 		// Without an id it would go past the guard, and nobody could be told.
 		s.g.cfg.Log.Warn().Msg("a tools/call without an id is not carried out")
 	default:
-		s.up.notify(e)
+		for _, up := range s.ups {
+			up.notify(e)
+		}
 	}
 }
 
@@ -309,8 +327,11 @@ func (s *session) cancelled(e envelope) {
 		guarded.cancelled(e, at)
 		return
 	}
-	if s.up.cancelPassed(s, id, e, at) {
-		s.out.abandon(id)
-		s.done()
+	for _, up := range s.ups {
+		if up.cancelPassed(s, id, e, at) {
+			s.out.abandon(id)
+			s.done()
+			return
+		}
 	}
 }

@@ -36,7 +36,12 @@ type Server struct {
 	OnExit func(incarnation string)
 	Log    zerolog.Logger
 
-	lineLimit int // of messages, the client's too
+	// Allows reports whether a tool is offered and may be called (allow, deny).
+	// nil: every tool.
+	Allows func(tool string) bool
+
+	lineLimit int  // of messages, the client's too
+	patient   bool // a server that cannot be started is tried again for ever
 }
 
 const (
@@ -110,6 +115,8 @@ func NewUpstream(cfg Server) *Upstream {
 	return &Upstream{cfg: cfg, log: cfg.Log.With().Str("server", cfg.Name).Logger(), begun: time.Now(),
 		changed: make(chan struct{}), quit: make(chan struct{})}
 }
+
+func (u *Upstream) allows(tool string) bool { return u.cfg.Allows == nil || u.cfg.Allows(tool) }
 
 // Start starts the process ahead of the first request. A command that cannot
 // be run gives a *StartError; that of a process that ends at once comes later,
@@ -284,7 +291,7 @@ func (u *Upstream) start(after time.Duration) {
 	case c == nil && !closed:
 		u.lastErr = err
 		u.backoff = nextBackoff(u.backoff)
-		if !u.useful.Load() {
+		if !u.useful.Load() && !u.cfg.patient {
 			u.failed = &StartError{Command: u.cfg.Command, Err: err}
 		}
 		u.log.Error().Err(err).Msg("cannot start the upstream")
@@ -311,6 +318,9 @@ func (u *Upstream) start(after time.Duration) {
 func (u *Upstream) takeLocked(c *peer) {
 	if u.cur == c && !c.isDying() {
 		u.live.Store(c)
+		if client := u.client.Load(); client != nil && client.several() {
+			go client.back(u)
+		}
 	}
 }
 
@@ -336,7 +346,7 @@ func (u *Upstream) forget(c *peer) (failed error) {
 		u.backoff = nextBackoff(u.backoff)
 		u.tries++
 	}
-	if u.tries >= startTries && !u.useful.Load() && u.failed == nil {
+	if u.tries >= startTries && !u.useful.Load() && u.failed == nil && !u.cfg.patient {
 		u.failed = &StartError{Command: u.cfg.Command, Stderr: c.wire.lastWords(), Err: errors.New("it ended before it answered")}
 	}
 	if c.own.Load() && u.init != nil { // we ended it for the client's sake

@@ -202,14 +202,14 @@ func (p *program) house(cfg *config.Config, st idem.Store, log zerolog.Logger, c
 		return nil, err
 	}
 	h.gateway, err = mcp.NewGateway(mcp.Config{Guard: h.guard, Servers: servers(cfg, log), Policy: h, Identity: p.identity(cfg), Tenant: h.tenant,
-		Drain: cfg.Drain, ClientWait: clientWait, Log: log})
+		Prefix: cfg.Prefixed(), Version: programVersion(), Drain: cfg.Drain, ClientWait: clientWait, Log: log})
 	return h, err
 }
 
 func servers(cfg *config.Config, log zerolog.Logger) (out []mcp.Server) {
 	for _, u := range cfg.Upstreams {
 		out = append(out, mcp.Server{Name: u.Name, Command: u.Command, Args: u.Args, Env: u.Env, Dir: u.Dir,
-			TrustHints: slices.Contains(cfg.TrustHints, u.Name), Log: log})
+			TrustHints: slices.Contains(cfg.TrustHints, u.Name), Allows: u.Allows, Log: log})
 	}
 	return out
 }

@@ -1,0 +1,391 @@
+package mcp
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+)
+
+// merged is what the client of several servers was told, and by whom. Guarded by
+// session.mu.
+type merged struct {
+	uris map[string]*Upstream // resources that were listed
+	lack map[*Upstream]bool   // servers that were left out of a list
+
+	init     []byte // the client's id of initialize, while its answer is owed
+	version  []byte // that it asked for
+	answers  []envelope
+	told     int // servers that answered, or will not
+	answered bool
+}
+
+// each calls f for every server at once.
+func (s *session) each(f func(i int, up *Upstream)) {
+	var wg sync.WaitGroup
+	for i, up := range s.ups {
+		wg.Go(func() { f(i, up) })
+	}
+	wg.Wait()
+}
+
+// lists are the methods that list something, and the member that it is in.
+var lists = map[string]string{
+	"tools/list": "tools", "prompts/list": "prompts", "resources/list": "resources", "resources/templates/list": "resourceTemplates",
+}
+
+// item is one thing that a server lists.
+type item struct {
+	up   *Upstream
+	name string
+	raw  []byte
+}
+
+// merge lists what all servers have, on one page. Definitions stay as they are
+// but for a name that gets its server's before it.
+func (s *session) merge(ctx context.Context, e envelope) {
+	if find(e.params.of(e.line), "cursor") != nil {
+		s.refuse(e.rawID(), codeInvalidParams, "the cursor is not known: everything is on the first page")
+		return
+	}
+	items := make([][]item, len(s.ups))
+	errs := make([]error, len(s.ups))
+	s.each(func(i int, up *Upstream) { items[i], errs[i] = s.list(ctx, up, e) })
+	for i, err := range errs {
+		if err != nil {
+			s.lacks(s.ups[i])
+			s.g.cfg.Log.Warn().Err(err).Str("server", s.ups[i].cfg.Name).Msg("a server is left out of a list")
+		}
+	}
+	if !slices.Contains(errs, nil) {
+		s.refuse(e.rawID(), codeInternal, fmt.Sprintf("%s: no server answers: %v", e.method, errs[0]))
+		return
+	}
+	all := slices.Concat(items...)
+	if e.method == "tools/list" && s.searches() {
+		all = s.withoutCollisions(all)
+	}
+	out := append([]byte(`{"`), lists[e.method]...)
+	out = append(out, `":[`...)
+	for i, it := range all {
+		if i > 0 {
+			out = append(out, ',')
+		}
+		out = append(out, it.raw...)
+	}
+	out = append(out, ']')
+	if modernHello(e) != nil {
+		out = append(out, `,"resultType":"complete","ttlMs":0,"cacheScope":"private"`...)
+	}
+	s.passAnswer(e.rawID(), answerLine(append(out, '}')))
+}
+
+// list is every page of one server. What it does not know it has none of.
+func (s *session) list(ctx context.Context, up *Upstream, e envelope) (out []item, err error) {
+	if up.live.Load() == nil {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, downLimit)
+		defer cancel()
+	}
+	for range maxPages {
+		answer, err := s.ask(ctx, up, e)
+		switch {
+		case err != nil:
+			return nil, err
+		case answer.errObj.there():
+			if rpc := rpcError(answer.errObj.of(answer.line)); rpc.Code != codeNoMethod {
+				return nil, rpc
+			}
+			return nil, nil
+		}
+		page := answer.result.of(answer.line)
+		for _, raw := range elements(find(page, lists[e.method])) {
+			if it, ok := s.item(up, e.method, raw); ok {
+				out = append(out, it)
+			}
+		}
+		next := find(page, "nextCursor")
+		if next == nil || string(next) == "null" || string(next) == `""` {
+			return out, nil
+		}
+		if e, err = withParam(e, "cursor", next); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// item is something listed as the client sees it. false: it does not.
+func (s *session) item(up *Upstream, method string, raw []byte) (item, bool) {
+	it := item{up: up, raw: raw}
+	it.name, _ = unquote(find(raw, "name"))
+	switch method {
+	case "resources/list":
+		if uri, err := unquote(find(raw, "uri")); err == nil {
+			s.mu.Lock()
+			if s.merged.uris == nil {
+				s.merged.uris = map[string]*Upstream{}
+			}
+			if _, there := s.merged.uris[uri]; !there {
+				s.merged.uris[uri] = up
+			}
+			s.mu.Unlock()
+		}
+		return it, true
+	case "resources/templates/list":
+		return it, true
+	case "tools/list":
+		if !up.allows(it.name) {
+			return it, false
+		}
+	}
+	at, err := member(raw, "name")
+	if err != nil || !at.there() {
+		return it, false
+	}
+	if shown := s.shown(up, it.name); shown != it.name {
+		it.raw = splice(raw, at, quote(shown))
+	}
+	return it, true
+}
+
+// withoutCollisions leaves out the tools whose name more than one server has: a
+// call could not be told to be of one of them.
+func (s *session) withoutCollisions(all []item) []item {
+	of := map[string]*Upstream{}
+	bad := map[string]bool{}
+	for _, it := range all {
+		if other := of[it.name]; other != nil && other != it.up && !bad[it.name] {
+			bad[it.name] = true
+			s.g.cfg.Log.Error().Str("tool", it.name).Strs("servers", []string{other.cfg.Name, it.up.cfg.Name}).
+				Msg("two servers have a tool of this name, and neither is offered; names: prefix tells them apart")
+		}
+		of[it.name] = it.up
+	}
+	return slices.DeleteFunc(all, func(it item) bool { return bad[it.name] })
+}
+
+// withParam is a request with one more of params.
+func withParam(e envelope, name string, value []byte) (envelope, error) {
+	params, err := setMembers(e.params.of(e.line), field{name, value})
+	if err != nil {
+		return e, err
+	}
+	line, err := setMembers(e.line, field{"params", params})
+	if err != nil {
+		return e, err
+	}
+	var p parser
+	return p.parse(line)
+}
+
+// listedTools is an answer to tools/list of the only server, without the tools
+// that are not offered.
+func listedTools(e envelope, up *Upstream) envelope {
+	result := e.result.of(e.line)
+	at, err := member(result, "tools")
+	if err != nil || !at.there() {
+		return e
+	}
+	var kept [][]byte
+	for _, raw := range elements(at.of(result)) {
+		if name, err := unquote(find(raw, "name")); err == nil && up.allows(name) {
+			kept = append(kept, raw)
+		}
+	}
+	tools := append(append([]byte{'['}, bytes.Join(kept, []byte{','})...), ']')
+	return answerLine(splice(result, at, tools))
+}
+
+const (
+	downLimit = time.Second      // for a server that is down, before a list is made without it
+	initWait  = 5 * time.Second  // for the others, when one server has answered initialize
+	initLimit = 20 * time.Second // for the first
+)
+
+// initializeAll says the client's initialize to every server. It is answered
+// when all have, or some and time is up; one that comes later is made known by
+// what has changed.
+func (s *session) initializeAll(e envelope) {
+	s.mu.Lock()
+	if s.merged.init != nil {
+		s.mu.Unlock()
+		s.refuse(e.rawID(), codeInvalidRequest, "initialize was said already, and is being answered")
+		return
+	}
+	id := bytes.Clone(e.rawID())
+	s.merged.init, s.merged.answered, s.merged.told = id, false, 0
+	s.merged.version = bytes.Clone(find(e.params.of(e.line), "protocolVersion"))
+	s.merged.answers = make([]envelope, len(s.ups))
+	s.mu.Unlock()
+	for i, up := range s.ups {
+		up.initialize(e, func(r reply) { s.initialized(id, i, r) })
+	}
+	time.AfterFunc(initWait, func() { s.answerInit(id, false) })
+	time.AfterFunc(initLimit, func() { s.answerInit(id, true) })
+}
+
+// initialized takes what a server says to the client's initialize.
+func (s *session) initialized(id []byte, i int, r reply) {
+	s.mu.Lock()
+	if r.err == nil {
+		r.env.line = bytes.Clone(r.env.line)
+		s.merged.answers[i] = r.env
+	}
+	s.merged.told++
+	late := s.merged.answered && r.err == nil && r.env.result.there()
+	all := s.merged.told == len(s.ups)
+	s.mu.Unlock()
+	if late {
+		s.listsChanged()
+	} else if all {
+		s.answerInit(id, true)
+	}
+}
+
+func (s *session) listsChanged() {
+	for _, what := range []string{"tools", "prompts", "resources"} {
+		s.say(nil, fmt.Appendf(nil, `{"jsonrpc":"2.0","method":"notifications/%s/list_changed"}`, what))
+	}
+}
+
+// lacks notes that a list had to do without a server. When it is back, the client
+// hears of it.
+func (s *session) lacks(up *Upstream) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.merged.lack == nil {
+		s.merged.lack = map[*Upstream]bool{}
+	}
+	s.merged.lack[up] = true
+}
+
+// back is called when a server takes requests.
+func (s *session) back(up *Upstream) {
+	s.mu.Lock()
+	lacked := s.merged.lack[up]
+	delete(s.merged.lack, up)
+	s.mu.Unlock()
+	if lacked {
+		s.listsChanged()
+	}
+}
+
+// answerInit answers the client's initialize with what there is. anyway: even if
+// there is nothing.
+func (s *session) answerInit(id []byte, anyway bool) {
+	s.mu.Lock()
+	m := &s.merged
+	var results [][]byte
+	var of []*Upstream
+	for i, a := range m.answers {
+		if a.result.there() {
+			results, of = append(results, a.result.of(a.line)), append(of, s.ups[i])
+		}
+	}
+	if m.answered || !bytes.Equal(m.init, id) || (len(results) == 0 && !anyway) {
+		s.mu.Unlock()
+		return
+	}
+	m.answered, m.init = true, nil
+	version := m.version
+	s.mu.Unlock()
+	if len(results) == 0 {
+		s.refuse(id, codeInternal, "no server behind this gateway answers")
+		return
+	}
+	for _, r := range results {
+		if v := find(r, "protocolVersion"); v != nil && (len(version) == 0 || string(v) < string(version)) {
+			version = v // versions are dates
+		}
+	}
+	out := fmt.Appendf(nil, `{"protocolVersion":%s,"capabilities":%s,"serverInfo":%s`, orElse(version, quote(legacyVersion)), capabilities(results), s.g.info())
+	if text := instructions(results, of); text != "" {
+		out = append(append(out, `,"instructions":`...), quote(text)...)
+	}
+	s.passAnswer(id, answerLine(append(out, '}')))
+}
+
+// discoverAll answers server/discover for all servers.
+func (s *session) discoverAll(ctx context.Context, e envelope) {
+	var results [][]byte
+	var of []*Upstream
+	for i, a := range s.askAll(ctx, e) {
+		if a.result.there() {
+			results, of = append(results, a.result.of(a.line)), append(of, s.ups[i])
+		}
+	}
+	if len(results) == 0 {
+		s.refuse(e.rawID(), codeInternal, "no server behind this gateway answers")
+		return
+	}
+	said := fmt.Appendf(nil, `{"capabilities":%s,"serverInfo":%s`, capabilities(results), s.g.info())
+	if text := instructions(results, of); text != "" {
+		said = append(append(said, `,"instructions":`...), quote(text)...)
+	}
+	s.passAnswer(e.rawID(), answerLine(discovered(append(said, '}'))))
+}
+
+// info is how the gateway calls itself to a client of several servers.
+func (g *Gateway) info() []byte {
+	version := g.cfg.Version
+	if version == "" {
+		version = "unknown"
+	}
+	return fmt.Appendf(nil, `{"name":"mcp-idem","version":%s}`, quote(version))
+}
+
+// capabilities are those of all servers: what one of them has, the whole has.
+func capabilities(results [][]byte) []byte {
+	var out []byte
+	for _, r := range results {
+		out = union(out, find(r, "capabilities"))
+	}
+	return orElse(out, []byte(`{}`))
+}
+
+// union is one object with the members of two, and so on within: true counts
+// more than false.
+func union(a, b []byte) []byte {
+	switch {
+	case !isObject(b):
+		if string(a) == "true" || b == nil {
+			return a
+		}
+		return b
+	case !isObject(a):
+		return b
+	}
+	more, err := gather(b)
+	if err != nil {
+		return a
+	}
+	var fields []field
+	for quoted, v := range more {
+		name, err := unquote([]byte(quoted))
+		if err == nil {
+			fields = append(fields, field{name, union(find(a, name), v)})
+		}
+	}
+	slices.SortFunc(fields, func(x, y field) int { return bytes.Compare([]byte(x.name), []byte(y.name)) })
+	out, err := setMembers(a, fields...)
+	if err != nil {
+		return a
+	}
+	return out
+}
+
+// instructions are those of all servers, each under its name.
+func instructions(results [][]byte, of []*Upstream) (text string) {
+	for i, r := range results {
+		if t, err := unquote(find(r, "instructions")); err == nil && t != "" {
+			if text != "" {
+				text += "\n\n"
+			}
+			text += of[i].cfg.Name + ": " + t
+		}
+	}
+	return text
+}
