@@ -12,10 +12,11 @@ import (
 	"github.com/mcp-idem/mcp-idem/store/memstore"
 )
 
-// realGuard stands in front of a ledger in memory.
-func realGuard(t *testing.T) *idem.Guard {
+// realGuard stands in front of a ledger in memory, for servers of these names and
+// the fake one.
+func realGuard(t *testing.T, servers ...string) *idem.Guard {
 	t.Helper()
-	set, err := policy.New(policy.Config{Servers: []string{"fake"}})
+	set, err := policy.New(policy.Config{Servers: append([]string{"fake"}, servers...)})
 	if err != nil {
 		t.Fatal(err)
 	}

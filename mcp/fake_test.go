@@ -25,6 +25,8 @@ func TestMain(m *testing.M) {
 			serveCopier()
 		case "corpus":
 			serveCorpus()
+		case "sdk":
+			serveSDK()
 		default:
 			serveFake(strings.Fields(mode))
 		}
