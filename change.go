@@ -42,9 +42,6 @@ func (g *Guard) put(ctx context.Context, op ID, old, rec *Record, needs ...Need)
 	return err
 }
 
-// errNoRecord: the operation is not in the ledger (any more).
-var errNoRecord = errors.New("idem: there is no such operation")
-
 // change moves an operation on by the event that f makes of its current record,
 // and again when somebody else was faster. known, if it is not nil, saves the
 // first look. A nil event leaves everything as it is.
@@ -64,7 +61,7 @@ func (g *Guard) change(ctx context.Context, op ID, known *Record, f func(r *Reco
 			return nil, err
 		}
 		if rec == nil {
-			return nil, errNoRecord
+			return nil, ErrNoOperation
 		}
 		ev, needs := f(rec, now)
 		if ev == nil {

@@ -319,7 +319,7 @@ func (f *flight) write(first bool) error {
 		f.mu.Unlock()
 	}
 	var unfit *TransitionError
-	if errors.Is(err, ErrLate) || errors.Is(err, errNoRecord) || errors.As(err, &unfit) {
+	if errors.Is(err, ErrLate) || errors.Is(err, ErrNoOperation) || errors.As(err, &unfit) {
 		f.g.observe(Observation{What: "late_report", Op: f.op, Err: err})
 		return nil
 	}

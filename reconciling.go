@@ -170,7 +170,7 @@ func (g *Guard) reconcile(ctx context.Context, op ID) error {
 	}
 	// What is not recorded keeps everybody from asking until the lease is over.
 	for _, err = g.change(wctx, op, r, ended); err != nil; _, err = g.change(wctx, op, nil, ended) {
-		if errors.As(err, new(*TransitionError)) || errors.Is(err, errNoRecord) { // settled meanwhile
+		if errors.As(err, new(*TransitionError)) || errors.Is(err, ErrNoOperation) { // settled meanwhile
 			return nil
 		}
 		if !sleep(wctx, 100*time.Millisecond) {

@@ -16,11 +16,12 @@ const (
 	KindDelivery                  // Delivered, by slot and run
 	KindAlias                     // Alias, by slot and a client's call id
 	KindCommand                   // CommandRow, by an operator's command id
+	KindTask                      // TaskRow, by tenant and task: see TaskRef
 )
 
 // Kinds lists every kind of row.
 func Kinds() []Kind {
-	return []Kind{KindOperation, KindKey, KindSlot, KindDelivery, KindAlias, KindCommand}
+	return []Kind{KindOperation, KindKey, KindSlot, KindDelivery, KindAlias, KindCommand, KindTask}
 }
 
 // Ref names a row.
@@ -47,6 +48,7 @@ type Row struct {
 	Delivered *Delivered  `cbor:"6,keyasint,omitempty"`
 	Alias     *Alias      `cbor:"7,keyasint,omitempty"`
 	Command   *CommandRow `cbor:"8,keyasint,omitempty"`
+	Task      *TaskRow    `cbor:"9,keyasint,omitempty"`
 }
 
 // KeyRow points at the current generation of a business key.
@@ -75,6 +77,27 @@ type CommandRow struct {
 	Version   Version `cbor:"3,keyasint"` // of the operation after it
 	At        Instant `cbor:"4,keyasint"`
 }
+
+// TaskRow is what an agent wants to find again when it resumes a task, beside
+// the task's operations. It does not expire.
+type TaskRow struct {
+	Tenant string `cbor:"1,keyasint,omitempty"`
+	Task   string `cbor:"2,keyasint"`
+	Notes  []Note `cbor:"3,keyasint,omitempty"` // in the order of their first writing
+}
+
+// Note is one fact about a task. Kind and Name tell it from the others.
+type Note struct {
+	Kind  string  `cbor:"1,keyasint"`
+	Name  string  `cbor:"2,keyasint"`
+	Value string  `cbor:"3,keyasint,omitempty"`
+	Step  string  `cbor:"4,keyasint,omitempty"` // in which it was written last
+	Run   string  `cbor:"5,keyasint,omitempty"`
+	At    Instant `cbor:"6,keyasint,omitempty"`
+}
+
+// TaskRef names the row of a task.
+func TaskRef(tenant, task string) Ref { return Ref{KindTask, id("task", tenant, task)} }
 
 // Delivered is a set of occurrence numbers whose outcome one run has in hand.
 // It only grows.

@@ -68,6 +68,7 @@ func TestEveryKindRoundTrips(t *testing.T) {
 		idem.KindDelivery:  {Delivered: &idem.Delivered{Upto: 3, Extra: []uint64{7, 9}}},
 		idem.KindAlias:     {Alias: &idem.Alias{Operation: idem.ID{6}}},
 		idem.KindCommand:   {Command: &idem.CommandRow{Verb: "committed", Version: 2, At: 5}},
+		idem.KindTask:      {Task: &idem.TaskRow{Tenant: "t", Task: "order-17", Notes: []idem.Note{{Kind: "ref", Name: "pr", Value: "42", Step: "s", Run: "r", At: 5}}}},
 	}
 	for _, k := range idem.Kinds() {
 		r := rows[k]

@@ -124,6 +124,7 @@ func body(r *idem.Row) (v any, n int) {
 	pick(idem.KindDelivery, r.Delivered != nil, r.Delivered)
 	pick(idem.KindAlias, r.Alias != nil, r.Alias)
 	pick(idem.KindCommand, r.Command != nil, r.Command)
+	pick(idem.KindTask, r.Task != nil, r.Task)
 	return v, n
 }
 
@@ -148,6 +149,9 @@ func target(r *idem.Row) (any, error) {
 	case idem.KindCommand:
 		r.Command = new(idem.CommandRow)
 		return r.Command, nil
+	case idem.KindTask:
+		r.Task = new(idem.TaskRow)
+		return r.Task, nil
 	}
 	return nil, fmt.Errorf("%w: unknown kind of row %d", ErrMalformed, r.Ref.Kind)
 }

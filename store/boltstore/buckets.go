@@ -17,7 +17,7 @@ import (
 var (
 	rowBuckets = map[idem.Kind][]byte{
 		idem.KindOperation: []byte("operation"), idem.KindKey: []byte("key"), idem.KindSlot: []byte("slot"),
-		idem.KindDelivery: []byte("delivery"), idem.KindAlias: []byte("alias"), idem.KindCommand: []byte("command"),
+		idem.KindDelivery: []byte("delivery"), idem.KindAlias: []byte("alias"), idem.KindCommand: []byte("command"), idem.KindTask: []byte("task"),
 	}
 	indexBuckets = map[core.Index][]byte{
 		core.IndexID: rowBuckets[idem.KindOperation], core.IndexDue: []byte("by-due"),
@@ -119,6 +119,7 @@ type head struct {
 	id         ledgerID
 	time       idem.Instant
 	unfinished bool // an import did not end
+	noTasks    bool // made before there were rows of tasks
 }
 
 // readHead returns ok false for a file that holds no bucket at all.
@@ -138,7 +139,9 @@ func readHead(tx *bbolt.Tx, path string) (h head, ok bool, err error) {
 		return h, false, fmt.Errorf("%w: %s: format %d, this program reads up to %d: use a newer one", ErrFormat, path, f[0], format)
 	}
 	for _, name := range bucketNames() {
-		if tx.Bucket(name) == nil {
+		if tx.Bucket(name) == nil && bytes.Equal(name, rowBuckets[idem.KindTask]) {
+			h.noTasks = true
+		} else if tx.Bucket(name) == nil {
 			return h, false, damaged(path, "bucket %q is missing", name)
 		}
 	}

@@ -211,6 +211,15 @@ func (o *opening) ledger(s *Store) (h head, err error) {
 			return h, translate(s.path, err)
 		}
 	}
+	if h.noTasks {
+		err := s.update(func(tx *bbolt.Tx) (bool, error) {
+			_, err := tx.CreateBucket(rowBuckets[idem.KindTask])
+			return true, err
+		})
+		if err != nil {
+			return h, err
+		}
+	}
 	if h.unfinished && !o.cfg.ForImport {
 		return h, unfinished(s.path)
 	}

@@ -191,6 +191,8 @@ func (m *model) row(ref idem.Ref) idem.Row {
 		r.Alias = &idem.Alias{Operation: m.id()}
 	case idem.KindCommand:
 		r.Command = &idem.CommandRow{Verb: fmt.Sprint(n)}
+	case idem.KindTask:
+		r.Task = &idem.TaskRow{Task: fmt.Sprint(n)}
 	}
 	return r
 }

@@ -17,6 +17,7 @@ func rows() []idem.Row {
 		{Ref: ref(idem.KindDelivery, 1), Delivered: &idem.Delivered{Upto: 2, Extra: []uint64{5}}},
 		{Ref: ref(idem.KindAlias, 1), Alias: &idem.Alias{Operation: num(1)}},
 		{Ref: ref(idem.KindCommand, 1), Command: &idem.CommandRow{Operation: num(1), Verb: "committed", Version: 1, At: 4}},
+		{Ref: ref(idem.KindTask, 1), Task: &idem.TaskRow{Tenant: "t", Task: "order-17", Notes: []idem.Note{{Kind: "ref", Name: "pr", Value: "42", At: 5}}}},
 	}
 }
 

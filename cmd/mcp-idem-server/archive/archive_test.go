@@ -32,6 +32,7 @@ func rows() []idem.Row {
 		{Ref: ref(idem.KindDelivery), Version: 2, Delivered: &idem.Delivered{Upto: 2, Extra: []uint64{5}}},
 		{Ref: ref(idem.KindAlias), Version: 1, Alias: &idem.Alias{Operation: idem.ID{1}}},
 		{Ref: ref(idem.KindCommand), Version: 1, Command: &idem.CommandRow{Operation: idem.ID{1}, Verb: "committed", Version: 3, At: clock}},
+		{Ref: ref(idem.KindTask), Version: 4, Task: &idem.TaskRow{Tenant: "acme", Task: "order-17", Notes: []idem.Note{{Kind: "ref", Name: "pr", Value: "42"}}}},
 	}
 }
 
@@ -136,7 +137,7 @@ func TestDamage(t *testing.T) {
 		"an unknown field":         {strings.Replace(text, `{"kind":"key"`, `{"kind":"key","more":1`, 1), 4, "changed"},
 		"another version":          {strings.Replace(text, `"version":7`, `"version":8`, 1), 5, "changed"},
 		"another id":               {strings.Replace(text, rows()[0].Ref.ID.String(), idem.ID{1, 1}.String(), 1), 2, "checksum"},
-		"more rows":                {strings.Replace(text, `"rows":7`, `"rows":8`, 1), last, "changed"},
+		"more rows":                {strings.Replace(text, `"rows":8`, `"rows":9`, 1), last, "changed"},
 		"another clock":            {strings.Replace(text, `"clock":"2023`, `"clock":"2024`, 1), last, "changed"},
 	} {
 		_, err := Check(strings.NewReader(bad.text))

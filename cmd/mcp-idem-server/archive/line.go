@@ -41,7 +41,7 @@ type trailer struct {
 // kinds are the names of the kinds of rows.
 var kinds = map[idem.Kind]string{
 	idem.KindOperation: "operation", idem.KindKey: "key", idem.KindSlot: "slot",
-	idem.KindDelivery: "delivery", idem.KindAlias: "alias", idem.KindCommand: "command",
+	idem.KindDelivery: "delivery", idem.KindAlias: "alias", idem.KindCommand: "command", idem.KindTask: "task",
 }
 
 func kindOf(name string) (idem.Kind, bool) {
