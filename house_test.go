@@ -21,6 +21,7 @@ const module = "github.com/mcp-idem/mcp-idem"
 var rooms = map[string][]string{
 	"":                    {"internal/crash"},
 	"policy":              {},
+	"checkpoint":          {},
 	"reconcilers":         {"policy", "checkpoint"},
 	"mcp":                 {"policy", "checkpoint", "internal/proc", "internal/crash"},
 	"store/memstore":      {"internal/codec", "store/internal"},
