@@ -55,6 +55,18 @@ func (a *asks) find(c *peer, id []byte) ([]byte, bool) {
 	return nil, false
 }
 
+// of reports whether a server waits for an answer of the client.
+func (a *asks) of(up *Upstream) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, ask := range a.open {
+		if ask.c.up == up {
+			return true
+		}
+	}
+	return false
+}
+
 // drop takes back what a peer that has ended had asked.
 func (a *asks) drop(c *peer, client *session) {
 	a.mu.Lock()

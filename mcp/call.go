@@ -76,6 +76,8 @@ func (s *session) call(e envelope) {
 	}
 	up, tool := s.target(name)
 	switch {
+	case s.g.controls.has(name):
+		s.control(e, name)
 	case up == nil && s.searches():
 		e.line = bytes.Clone(e.line)
 		go s.search(e, name)

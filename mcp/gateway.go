@@ -21,6 +21,8 @@ type Config struct {
 	// Prefix: clients see server__tool (names: prefix).
 	Prefix  bool
 	Version string // of this program, for clients of several servers
+	// Control has the tools of the gateway itself; nil: there are none.
+	Control ControlTools
 
 	// Drain is how long running calls are waited for when the client has gone.
 	// 0: 10 s.
@@ -36,6 +38,7 @@ type Config struct {
 type Gateway struct {
 	cfg      Config
 	identity *identity
+	controls *controls // nil: there are none
 	open     func(Server) *Upstream
 	begun    time.Time
 
@@ -82,7 +85,7 @@ func NewGateway(cfg Config) (*Gateway, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Gateway{cfg: cfg, identity: id, open: NewUpstream, begun: time.Now(), links: map[string][]*Upstream{}, own: map[string]*Upstream{}, changed: make(chan struct{})}, nil
+	return &Gateway{cfg: cfg, identity: id, controls: newControls(cfg.Control), open: NewUpstream, begun: time.Now(), links: map[string][]*Upstream{}, own: map[string]*Upstream{}, changed: make(chan struct{})}, nil
 }
 
 // link makes a conversation with a server for a client.
@@ -100,7 +103,6 @@ func (g *Gateway) link(srv Server) *Upstream {
 // that cannot be started is tried again for ever.
 func (g *Gateway) linkAll() (ups []*Upstream) {
 	for _, srv := range g.cfg.Servers {
-		srv.patient = len(g.cfg.Servers) > 1
 		ups = append(ups, g.link(srv))
 	}
 	return ups
@@ -120,6 +122,7 @@ func (g *Gateway) unlink(up *Upstream) {
 }
 
 func (g *Gateway) upstream(srv Server) *Upstream {
+	srv.patient = len(g.cfg.Servers) > 1
 	if srv.OnExit == nil {
 		srv.OnExit = func(incarnation string) { g.lostProcess(srv.Name, incarnation) }
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 )
@@ -12,7 +13,7 @@ import (
 // merged is what the client of several servers was told, and by whom. Guarded by
 // session.mu.
 type merged struct {
-	uris map[string]*Upstream // resources that were listed
+	uris map[string]*Upstream // resources and templates that were listed
 	lack map[*Upstream]bool   // servers that were left out of a list
 
 	init     []byte // the client's id of initialize, while its answer is owed
@@ -50,6 +51,8 @@ func (s *session) merge(ctx context.Context, e envelope) {
 		s.refuse(e.rawID(), codeInvalidParams, "the cursor is not known: everything is on the first page")
 		return
 	}
+	ctx, cancel := context.WithTimeout(ctx, muxLimit)
+	defer cancel()
 	items := make([][]item, len(s.ups))
 	errs := make([]error, len(s.ups))
 	s.each(func(i int, up *Upstream) { items[i], errs[i] = s.list(ctx, up, e) })
@@ -64,6 +67,9 @@ func (s *session) merge(ctx context.Context, e envelope) {
 		return
 	}
 	all := slices.Concat(items...)
+	if e.method == "tools/list" {
+		all = append(slices.DeleteFunc(all, func(it item) bool { return s.g.controls.has(it.name) }), s.g.controls.items()...)
+	}
 	if e.method == "tools/list" && s.searches() {
 		all = s.withoutCollisions(all)
 	}
@@ -84,11 +90,6 @@ func (s *session) merge(ctx context.Context, e envelope) {
 
 // list is every page of one server. What it does not know it has none of.
 func (s *session) list(ctx context.Context, up *Upstream, e envelope) (out []item, err error) {
-	if up.live.Load() == nil {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, downLimit)
-		defer cancel()
-	}
 	for range maxPages {
 		answer, err := s.ask(ctx, up, e)
 		switch {
@@ -123,18 +124,10 @@ func (s *session) item(up *Upstream, method string, raw []byte) (item, bool) {
 	it.name, _ = unquote(find(raw, "name"))
 	switch method {
 	case "resources/list":
-		if uri, err := unquote(find(raw, "uri")); err == nil {
-			s.mu.Lock()
-			if s.merged.uris == nil {
-				s.merged.uris = map[string]*Upstream{}
-			}
-			if _, there := s.merged.uris[uri]; !there {
-				s.merged.uris[uri] = up
-			}
-			s.mu.Unlock()
-		}
+		s.learn(up, find(raw, "uri"))
 		return it, true
 	case "resources/templates/list":
+		s.learn(up, find(raw, "uriTemplate"))
 		return it, true
 	case "tools/list":
 		if !up.allows(it.name) {
@@ -149,6 +142,39 @@ func (s *session) item(up *Upstream, method string, raw []byte) (item, bool) {
 		it.raw = splice(raw, at, quote(shown))
 	}
 	return it, true
+}
+
+// learn keeps whose a resource or template is. Who has listed it first has it.
+func (s *session) learn(up *Upstream, raw []byte) {
+	uri, err := unquote(raw)
+	if err != nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.merged.uris == nil {
+		s.merged.uris = map[string]*Upstream{}
+	}
+	if _, there := s.merged.uris[uri]; !there {
+		s.merged.uris[uri] = up
+	}
+}
+
+// likely is the order in which servers are asked for a resource that nobody has
+// listed: first whose template begins most like it.
+func (m *merged) likely(uri string, ups []*Upstream) []*Upstream {
+	var first *Upstream
+	longest := 0
+	for template, up := range m.uris {
+		begin, _, isTemplate := strings.Cut(template, "{")
+		if isTemplate && len(begin) > longest && strings.HasPrefix(uri, begin) {
+			first, longest = up, len(begin)
+		}
+	}
+	if first == nil {
+		return ups
+	}
+	return append([]*Upstream{first}, slices.DeleteFunc(slices.Clone(ups), func(up *Upstream) bool { return up == first })...)
 }
 
 // withoutCollisions leaves out the tools whose name more than one server has: a
@@ -181,26 +207,7 @@ func withParam(e envelope, name string, value []byte) (envelope, error) {
 	return p.parse(line)
 }
 
-// listedTools is an answer to tools/list of the only server, without the tools
-// that are not offered.
-func listedTools(e envelope, up *Upstream) envelope {
-	result := e.result.of(e.line)
-	at, err := member(result, "tools")
-	if err != nil || !at.there() {
-		return e
-	}
-	var kept [][]byte
-	for _, raw := range elements(at.of(result)) {
-		if name, err := unquote(find(raw, "name")); err == nil && up.allows(name) {
-			kept = append(kept, raw)
-		}
-	}
-	tools := append(append([]byte{'['}, bytes.Join(kept, []byte{','})...), ']')
-	return answerLine(splice(result, at, tools))
-}
-
 const (
-	downLimit = time.Second      // for a server that is down, before a list is made without it
 	initWait  = 5 * time.Second  // for the others, when one server has answered initialize
 	initLimit = 20 * time.Second // for the first
 )
@@ -223,8 +230,36 @@ func (s *session) initializeAll(e envelope) {
 	for i, up := range s.ups {
 		up.initialize(e, func(r reply) { s.initialized(id, i, r) })
 	}
-	time.AfterFunc(initWait, func() { s.answerInit(id, false) })
-	time.AfterFunc(initLimit, func() { s.answerInit(id, true) })
+	go s.awaitInit(id)
+}
+
+// awaitInit answers the client's initialize once no more is to be expected soon.
+func (s *session) awaitInit(id []byte) {
+	begun := time.Now()
+	look := time.NewTicker(50 * time.Millisecond)
+	defer look.Stop()
+	for {
+		select {
+		case <-s.ctx.Done():
+			return
+		case <-look.C:
+		}
+		s.mu.Lock()
+		over := s.merged.answered || !bytes.Equal(s.merged.init, id)
+		hopeful := false
+		for i, up := range s.ups {
+			hopeful = hopeful || (s.merged.answers[i].line == nil && !up.stumbled())
+		}
+		s.mu.Unlock()
+		switch waited := time.Since(begun); {
+		case over:
+			return
+		case waited >= initLimit:
+			s.answerInit(id, true)
+		case waited >= initWait || !hopeful:
+			s.answerInit(id, false)
+		}
+	}
 }
 
 // initialized takes what a server says to the client's initialize.
@@ -279,10 +314,12 @@ func (s *session) answerInit(id []byte, anyway bool) {
 	s.mu.Lock()
 	m := &s.merged
 	var results [][]byte
-	var of []*Upstream
+	var of, missing []*Upstream
 	for i, a := range m.answers {
 		if a.result.there() {
 			results, of = append(results, a.result.of(a.line)), append(of, s.ups[i])
+		} else {
+			missing = append(missing, s.ups[i])
 		}
 	}
 	if m.answered || !bytes.Equal(m.init, id) || (len(results) == 0 && !anyway) {
@@ -296,20 +333,29 @@ func (s *session) answerInit(id []byte, anyway bool) {
 		s.refuse(id, codeInternal, "no server behind this gateway answers")
 		return
 	}
+	able := s.g.controls.able(capabilities(results))
+	if len(missing) > 0 {
+		able = union(able, []byte(mayCome))
+	}
 	for _, r := range results {
 		if v := find(r, "protocolVersion"); v != nil && (len(version) == 0 || string(v) < string(version)) {
 			version = v // versions are dates
 		}
 	}
-	out := fmt.Appendf(nil, `{"protocolVersion":%s,"capabilities":%s,"serverInfo":%s`, orElse(version, quote(legacyVersion)), capabilities(results), s.g.info())
+	out := fmt.Appendf(nil, `{"protocolVersion":%s,"capabilities":%s,"serverInfo":%s`, orElse(version, quote(legacyVersion)), able, s.g.info())
 	if text := instructions(results, of); text != "" {
 		out = append(append(out, `,"instructions":`...), quote(text)...)
 	}
 	s.passAnswer(id, answerLine(append(out, '}')))
 }
 
+// mayCome is what a server that comes late may have.
+const mayCome = `{"tools":{"listChanged":true},"prompts":{"listChanged":true},"resources":{"listChanged":true}}`
+
 // discoverAll answers server/discover for all servers.
 func (s *session) discoverAll(ctx context.Context, e envelope) {
+	ctx, cancel := context.WithTimeout(ctx, muxLimit)
+	defer cancel()
 	var results [][]byte
 	var of []*Upstream
 	for i, a := range s.askAll(ctx, e) {
@@ -321,7 +367,7 @@ func (s *session) discoverAll(ctx context.Context, e envelope) {
 		s.refuse(e.rawID(), codeInternal, "no server behind this gateway answers")
 		return
 	}
-	said := fmt.Appendf(nil, `{"capabilities":%s,"serverInfo":%s`, capabilities(results), s.g.info())
+	said := fmt.Appendf(nil, `{"capabilities":%s,"serverInfo":%s`, s.g.controls.able(capabilities(results)), s.g.info())
 	if text := instructions(results, of); text != "" {
 		said = append(append(said, `,"instructions":`...), quote(text)...)
 	}

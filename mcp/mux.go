@@ -47,27 +47,28 @@ func (s *session) shown(up *Upstream, name string) string {
 
 // search finds the server of a tool by asking all for their tools.
 func (s *session) search(e envelope, name string) {
-	ctx, cancel := context.WithTimeout(s.ctx, listLimit)
+	ctx, cancel := context.WithTimeout(s.ctx, absence)
 	defer cancel()
+	tools, errs := make([]*ToolInfo, len(s.ups)), make([]error, len(s.ups))
+	s.each(func(i int, up *Upstream) { tools[i], errs[i] = up.tool(ctx, name) })
 	var of []*Upstream
 	var silent []string
-	for _, up := range s.ups {
-		t, err := up.tool(ctx, name)
+	for i, up := range s.ups {
 		switch {
-		case err != nil:
+		case errs[i] != nil:
 			silent = append(silent, up.cfg.Name)
-		case t != nil && up.allows(name):
+		case tools[i] != nil && up.allows(name):
 			of = append(of, up)
 		}
 	}
 	switch {
-	case len(of) == 1 && len(silent) == 0:
+	case len(of) == 1: // one that is not there now keeps nobody from the others
 		s.callOf(of[0], e, name)
 		return
 	case len(of) > 1:
 		s.sayError(e.rawID(), codeInvalidParams, fmt.Sprintf("the tool %s is offered by %s and %s: nothing was sent; names: prefix tells them apart", name, of[0].cfg.Name, of[1].cfg.Name))
 	case len(silent) > 0:
-		s.sayError(e.rawID(), codeInternal, fmt.Sprintf("the tool %s cannot be told to be of one server alone, since these do not list theirs: %s; nothing was sent", name, strings.Join(silent, ", ")))
+		s.sayError(e.rawID(), codeInternal, fmt.Sprintf("the tool %s is of no server that answers, and these do not: %s; nothing was sent", name, strings.Join(silent, ", ")))
 	default:
 		s.sayError(e.rawID(), codeInvalidParams, "unknown tool: "+name)
 	}
@@ -111,10 +112,10 @@ func (s *session) mux(e envelope) {
 			s.passNamed(e, "ref", "name")
 			return
 		}
-		s.inTheBackground(e, func(ctx context.Context, e envelope) { s.byURI(ctx, e, find(find(e.params.of(e.line), "ref"), "uri")) })
+		s.byURI(e, find(find(params, "ref"), "uri"))
 	case "resources/read", "resources/subscribe", "resources/unsubscribe":
-		s.inTheBackground(e, func(ctx context.Context, e envelope) { s.byURI(ctx, e, find(e.params.of(e.line), "uri")) })
-	case "logging/setLevel":
+		s.byURI(e, find(e.params.of(e.line), "uri"))
+	case "logging/setLevel", "subscriptions/listen":
 		s.inTheBackground(e, s.toAll)
 	case "server/discover":
 		s.inTheBackground(e, s.discoverAll)
@@ -123,21 +124,33 @@ func (s *session) mux(e envelope) {
 			s.inTheBackground(e, s.merge)
 			return
 		}
-		s.refuse(e.rawID(), codeNoMethod, e.method+" cannot be told to belong to one of the servers behind this gateway")
+		s.inTheBackground(e, func(ctx context.Context, e envelope) { s.firstThatKnows(ctx, e, s.ups) })
 	}
 }
 
-// muxLimit bounds how long servers may take over a request to all of them. Those
-// that take longer are left out.
-const muxLimit = 10 * time.Second
+const (
+	// muxLimit is how long servers may take over what all are asked for. One that
+	// takes longer is left out.
+	muxLimit = 10 * time.Second
+	// absence is how long one that does not run is waited for.
+	absence = 2 * time.Second
+)
 
-// inTheBackground sees a request through on its own goroutine.
+// inTheBackground sees a request through on its own goroutine. Its context ends
+// when the client cancels the request.
 func (s *session) inTheBackground(e envelope, f func(context.Context, envelope)) {
 	e.line = bytes.Clone(e.line)
+	id := string(e.rawID())
+	ctx, cancel := context.WithCancel(s.ctx)
+	s.mu.Lock()
+	s.works[id] = cancel
+	s.mu.Unlock()
 	go func() {
-		ctx, cancel := context.WithTimeout(s.ctx, muxLimit)
 		defer cancel()
 		f(ctx, e)
+		s.mu.Lock()
+		delete(s.works, id)
+		s.mu.Unlock()
 	}()
 }
 
@@ -162,17 +175,20 @@ func (s *session) passNamed(e envelope, path ...string) {
 		s.passTo(up, replaced(e, path, quote(name)))
 		return
 	}
-	s.inTheBackground(e, s.firstThatKnows)
+	s.inTheBackground(e, func(ctx context.Context, e envelope) { s.firstThatKnows(ctx, e, s.ups) })
 }
 
 // ask makes a client's request of one server and waits for its answer, which is
 // a copy.
 func (s *session) ask(ctx context.Context, up *Upstream, e envelope) (envelope, error) {
 	ch := make(chan reply, 1)
-	up.pass(ctx, e, &pending{id: bytes.Clone(e.rawID()), done: func(r reply) {
+	p := &pending{id: bytes.Clone(e.rawID()), done: func(r reply) {
 		r.env.line = bytes.Clone(r.env.line)
 		ch <- r
-	}})
+	}}
+	there, cancel := context.WithTimeout(ctx, absence)
+	defer cancel()
+	up.pass(there, e, p)
 	select {
 	case r := <-ch:
 		if r.broken {
@@ -180,13 +196,14 @@ func (s *session) ask(ctx context.Context, up *Upstream, e envelope) (envelope, 
 		}
 		return r.env, r.err
 	case <-ctx.Done():
+		up.withdraw(p)
 		return envelope{}, fmt.Errorf("%s: %s does not answer", e.method, up.cfg.Name)
 	}
 }
 
-// byURI passes a request to the server that has listed the resource, else to the
-// first that knows it.
-func (s *session) byURI(ctx context.Context, e envelope, raw []byte) {
+// byURI passes a request to the server that has listed the resource or template,
+// else to the first that knows it.
+func (s *session) byURI(e envelope, raw []byte) {
 	uri, err := unquote(raw)
 	if err != nil {
 		s.refuse(e.rawID(), codeInvalidParams, e.method+" needs a uri")
@@ -194,38 +211,55 @@ func (s *session) byURI(ctx context.Context, e envelope, raw []byte) {
 	}
 	s.mu.Lock()
 	up := s.merged.uris[uri]
+	order := s.merged.likely(uri, s.ups)
 	s.mu.Unlock()
 	if up != nil {
 		s.passTo(up, e)
 		return
 	}
-	s.firstThatKnows(ctx, e)
+	s.inTheBackground(e, func(ctx context.Context, e envelope) { s.firstThatKnows(ctx, e, order) })
 }
 
-// firstThatKnows asks the servers one after the other, until one answers with a
-// result. What is asked so changes nothing, or is refused by who does not know
-// it.
-func (s *session) firstThatKnows(ctx context.Context, e envelope) {
-	var last envelope
-	for _, up := range s.ups {
+// unknownCodes are what servers answer to a request that is none of theirs: by
+// the specifications of different years, and by what some of them do.
+var unknownCodes = []int64{codeNoMethod, codeInvalidParams, -32002, 0}
+
+// firstThatKnows asks the servers one after the other, until one answers what
+// does not say that it is none of its business.
+func (s *session) firstThatKnows(ctx context.Context, e envelope, order []*Upstream) {
+	var unknown envelope
+	for _, up := range order {
 		answer, err := s.ask(ctx, up, e)
-		if err == nil && (answer.result.there() || !last.errObj.there()) {
-			last = answer
-		}
-		if err == nil && answer.result.there() {
-			break
+		switch {
+		case ctx.Err() != nil:
+			s.refuse(e.rawID(), codeInternal, "the request was cancelled")
+			return
+		case err != nil:
+			s.g.cfg.Log.Warn().Err(err).Str("server", up.cfg.Name).Msg("a server is left out")
+		case answer.errObj.there() && slices.Contains(unknownCodes, rpcError(answer.errObj.of(answer.line)).Code):
+			if unknown.line == nil {
+				unknown = answer
+			}
+		default:
+			s.passAnswer(e.rawID(), answer)
+			return
 		}
 	}
-	if last.line == nil {
+	if unknown.line == nil {
 		s.refuse(e.rawID(), codeInternal, e.method+": no server answers")
 		return
 	}
-	s.passAnswer(e.rawID(), last)
+	s.passAnswer(e.rawID(), unknown)
 }
 
 // toAll passes a request to all servers, and tells the client that it is done
 // when one of them says so.
 func (s *session) toAll(ctx context.Context, e envelope) {
+	if e.method != "subscriptions/listen" { // which ends when the client wants it to
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, muxLimit)
+		defer cancel()
+	}
 	answers := s.askAll(ctx, e)
 	i := slices.IndexFunc(answers, func(a envelope) bool { return a.result.there() })
 	if i < 0 {

@@ -147,6 +147,23 @@ func (c *peer) takePassed(to *session, id []byte) (uint64, bool) {
 	return 0, false
 }
 
+// withdraw takes back a request of which nobody wants the answer any more.
+func (u *Upstream) withdraw(p *pending) {
+	c := u.live.Load()
+	if c == nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for key, q := range c.pending {
+		if q == p {
+			delete(c.pending, key)
+			go c.cancel(key)
+			return
+		}
+	}
+}
+
 func rpcError(raw []byte) *RPCError {
 	e := &RPCError{Raw: bytes.Clone(raw)}
 	if at, err := member(raw, "code"); err == nil && at.there() {

@@ -31,11 +31,12 @@ type session struct {
 	asks asks
 
 	mu     sync.Mutex
-	calls  map[string]*call // guarded ones under way, by the client's id
-	given  map[string]*call // guarded ones that were answered, until something else is heard
-	owed   int              // requests without an answer
-	closed bool             // no more are taken
-	idle   chan struct{}    // closed when none is owed any more
+	calls  map[string]*call              // guarded ones under way, by the client's id
+	given  map[string]*call              // guarded ones that were answered, until something else is heard
+	works  map[string]context.CancelFunc // of requests that we answer by ourselves, by the client's id
+	owed   int                           // requests without an answer
+	closed bool                          // no more are taken
+	idle   chan struct{}                 // closed when none is owed any more
 }
 
 // sink takes what goes to a client.
@@ -63,7 +64,7 @@ func (l lineSink) say(_ []byte, parts ...[]byte) error { return l.answer(nil, pa
 
 func newSession(g *Gateway, ups []*Upstream, out sink) *session {
 	s := &session{g: g, ups: ups, out: out, conn: g.cfg.Guard.Conn(),
-		calls: map[string]*call{}, given: map[string]*call{}, idle: make(chan struct{})}
+		calls: map[string]*call{}, given: map[string]*call{}, works: map[string]context.CancelFunc{}, idle: make(chan struct{})}
 	s.ctx, s.end = context.WithCancel(context.Background())
 	for _, up := range ups {
 		up.client.Store(s)
@@ -236,7 +237,12 @@ func (s *session) request(e envelope) {
 		s.mux(e)
 	case e.method == "initialize":
 		id := bytes.Clone(e.rawID())
-		s.ups[0].initialize(e, func(r reply) { s.passed(id, r) })
+		s.ups[0].initialize(e, func(r reply) {
+			if r.err == nil {
+				r.env = s.g.controls.announced(r.env)
+			}
+			s.passed(id, r)
+		})
 	default:
 		s.passTo(s.ups[0], e)
 	}
@@ -244,11 +250,7 @@ func (s *session) request(e envelope) {
 
 // passTo sends a request on, under an id of ours.
 func (s *session) passTo(up *Upstream, e envelope) {
-	p := &pending{to: s, id: bytes.Clone(e.rawID())}
-	if e.method == "tools/list" && up.cfg.Allows != nil {
-		p.fix = func(e envelope) envelope { return listedTools(e, up) }
-	}
-	up.pass(s.ctx, e, p)
+	up.pass(s.ctx, e, &pending{to: s, id: bytes.Clone(e.rawID()), fix: s.shownAs(up, e)})
 }
 
 // passAnswer hands an answer of the upstream to the client, under its own id.
@@ -301,6 +303,12 @@ func (s *session) notified(e envelope) {
 	case "tools/call":
 		// Without an id it would go past the guard, and nobody could be told.
 		s.g.cfg.Log.Warn().Msg("a tools/call without an id is not carried out")
+	case "notifications/progress":
+		for _, up := range s.ups {
+			if len(s.ups) == 1 || s.asks.of(up) { // of what a server has asked
+				up.notify(e)
+			}
+		}
 	default:
 		for _, up := range s.ups {
 			up.notify(e)
@@ -322,7 +330,12 @@ func (s *session) cancelled(e envelope) {
 	if guarded == nil {
 		guarded = s.given[string(id)]
 	}
+	stop := s.works[string(id)]
 	s.mu.Unlock()
+	if stop != nil {
+		stop()
+		return
+	}
 	if guarded != nil {
 		guarded.cancelled(e, at)
 		return

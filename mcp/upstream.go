@@ -116,6 +116,14 @@ func NewUpstream(cfg Server) *Upstream {
 		changed: make(chan struct{}), quit: make(chan struct{})}
 }
 
+// stumbled reports whether a start has failed, or a process ended that had
+// answered nothing.
+func (u *Upstream) stumbled() bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.lastErr != nil || u.tries > 0
+}
+
 func (u *Upstream) allows(tool string) bool { return u.cfg.Allows == nil || u.cfg.Allows(tool) }
 
 // Start starts the process ahead of the first request. A command that cannot
@@ -295,6 +303,9 @@ func (u *Upstream) start(after time.Duration) {
 			u.failed = &StartError{Command: u.cfg.Command, Err: err}
 		}
 		u.log.Error().Err(err).Msg("cannot start the upstream")
+		if u.cfg.patient { // whether or not anybody waits for it
+			u.startLocked()
+		}
 	case c != nil && !c.isBuried():
 		u.cur = c
 		switch {
@@ -352,7 +363,7 @@ func (u *Upstream) forget(c *peer) (failed error) {
 	if c.own.Load() && u.init != nil { // we ended it for the client's sake
 		u.backoff = 0
 	}
-	if u.init != nil && u.init.owed {
+	if (u.init != nil && u.init.owed) || (u.cfg.patient && !u.useful.Load()) {
 		u.startLocked()
 	}
 	u.changedLocked()

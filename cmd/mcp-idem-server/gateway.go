@@ -208,8 +208,12 @@ func (p *program) house(cfg *config.Config, st idem.Store, log zerolog.Logger, c
 
 func servers(cfg *config.Config, log zerolog.Logger) (out []mcp.Server) {
 	for _, u := range cfg.Upstreams {
-		out = append(out, mcp.Server{Name: u.Name, Command: u.Command, Args: u.Args, Env: u.Env, Dir: u.Dir,
-			TrustHints: slices.Contains(cfg.TrustHints, u.Name), Allows: u.Allows, Log: log})
+		srv := mcp.Server{Name: u.Name, Command: u.Command, Args: u.Args, Env: u.Env, Dir: u.Dir,
+			TrustHints: slices.Contains(cfg.TrustHints, u.Name), Log: log}
+		if u.Allow != nil || u.Deny != nil { // else lists of tools need not be read
+			srv.Allows = u.Allows
+		}
+		out = append(out, srv)
 	}
 	return out
 }
