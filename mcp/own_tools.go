@@ -14,6 +14,7 @@ type Caller struct {
 	Tenant string
 	Task   string     // empty: none is known
 	Run    string     // empty: none is known
+	Step   string     // of this call; empty: none was given
 	Conn   *idem.Conn // its connection
 }
 
@@ -113,7 +114,7 @@ func (s *session) control(e envelope, name string) {
 			s.passAnswer(e.rawID(), answerLine(made(refused.Text, true)))
 			return
 		}
-		result := s.g.controls.tools.Call(ctx, Caller{Tenant: s.g.cfg.Tenant, Task: ask.Task, Run: ask.Run, Conn: s.conn}, name, params[`"arguments"`])
+		result := s.g.controls.tools.Call(ctx, Caller{Tenant: s.g.cfg.Tenant, Task: ask.Task, Run: ask.Run, Step: ask.Step, Conn: s.conn}, name, params[`"arguments"`])
 		answer := answerLine(result)
 		if modernHello(e) != nil {
 			answer = completed(e.method)(answer)
