@@ -3,6 +3,7 @@ package mcp
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -175,6 +176,58 @@ func serveGateway() {
 		err = g.Serve(context.Background(), os.Stdin, os.Stdout)
 	}
 	if err != nil {
+		os.Exit(1)
+	}
+}
+
+// BenchmarkList measures a list of 1,000 tools of an mcp-go server, directly and through a gateway
+// that adds its own to it, in turns, and reports the ratio of the medians: at
+// most 1.5 is the aim.
+func BenchmarkList(b *testing.B) {
+	direct, through := openPeer(b, "listed"), openPeer(b, "lister")
+	line := `{"jsonrpc":"2.0","id":12,"method":"tools/list","params":{}}` + "\n"
+	trip := func(p *partner) time.Duration {
+		start := time.Now()
+		if _, err := io.WriteString(p.in, line); err != nil {
+			b.Fatal(err)
+		}
+		n := 0
+		for {
+			part, err := p.out.ReadSlice('\n')
+			n += len(part)
+			if err == nil {
+				break
+			}
+			if !errors.Is(err, bufio.ErrBufferFull) {
+				b.Fatal(err)
+			}
+		}
+		if n < manyTools*200 {
+			b.Fatalf("a list of %d bytes", n)
+		}
+		return time.Since(start)
+	}
+	for range 20 {
+		trip(direct)
+		trip(through)
+	}
+	var d, g []time.Duration
+	for b.Loop() {
+		d = append(d, trip(direct))
+		g = append(g, trip(through))
+	}
+	median := func(all []time.Duration) float64 { slices.Sort(all); return float64(all[len(all)/2]) }
+	b.ReportMetric(median(d)/1e3, "direct-µs")
+	b.ReportMetric(median(g)/1e3, "gateway-µs")
+	b.ReportMetric(median(g)/median(d), "ratio")
+}
+
+// serveLister is a gateway with a tool of its own in front of the corpus.
+func serveLister() {
+	self, _ := os.Executable()
+	srv := Server{Name: "fake", Command: self, Env: []string{fakeMode + "=listed"}}
+	g, err := NewGateway(Config{Guard: &stubGuard{done: map[string]idem.Outcome{}}, Servers: []Server{srv}, Policy: stubPolicy{}, Control: &stubControl{}})
+	if err != nil || g.Serve(context.Background(), os.Stdin, os.Stdout) != nil {
 		os.Exit(1)
 	}
 }

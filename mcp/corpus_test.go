@@ -85,9 +85,6 @@ func serveCorpus() {
 			result = `{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"fake","version":"1"}}`
 		case "tools/list":
 			result = `{"tools":[` + strings.Join(corpusTools, " , ") + `],"_meta":{"n":1.0}}`
-			if strings.Contains(string(m.Params), "many") {
-				result = manyTools
-			}
 		case "tools/call":
 			var p struct {
 				Name string `json:"name"`
@@ -105,13 +102,3 @@ func serveCorpus() {
 		_ = out.Flush()
 	}
 }
-
-// manyTools is a list of 1,000 tools.
-var manyTools = func() string {
-	tools := make([]string, 1000)
-	for i := range tools {
-		tools[i] = fmt.Sprintf(`{"name":"tool_%d","description":"Does what number %d does, and says so at some length, as tools do.","annotations":{"readOnlyHint":false},`+
-			`"inputSchema":{"$schema":"https://json-schema.org/draft/2020-12/schema","type":"object","properties":{"path":{"type":"string","description":"where"},"n":{"type":"integer","minimum":1}},"required":["path"],"additionalProperties":false}}`, i, i)
-	}
-	return `{"tools":[` + strings.Join(tools, ",") + `]}`
-}()

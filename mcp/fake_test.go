@@ -23,6 +23,10 @@ func TestMain(m *testing.M) {
 			serveGuarded()
 		case "copier":
 			serveCopier()
+		case "lister":
+			serveLister()
+		case "listed":
+			serveListed()
 		case "corpus":
 			serveCorpus()
 		case "sdk":

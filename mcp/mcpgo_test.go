@@ -103,6 +103,22 @@ func serveSDK() {
 	_ = sdkserver.ServeStdio(s)
 }
 
+// manyTools is how many tools the server of BenchmarkList has.
+const manyTools = 1000
+
+// serveListed is a server of many tools.
+func serveListed() {
+	s := sdkserver.NewMCPServer("sdk", "1", sdkserver.WithToolCapabilities(false))
+	for i := range manyTools {
+		s.AddTool(sdk.NewTool(fmt.Sprintf("tool_%d", i), sdk.WithDescription(fmt.Sprintf("Does what number %d does, and says so at some length, as tools do.", i)),
+			sdk.WithReadOnlyHintAnnotation(false), sdk.WithString("path", sdk.Required(), sdk.Description("where")), sdk.WithNumber("n", sdk.Min(1))),
+			func(context.Context, sdk.CallToolRequest) (*sdk.CallToolResult, error) {
+				return sdk.NewToolResultText("done"), nil
+			})
+	}
+	_ = sdkserver.ServeStdio(s)
+}
+
 type sdkCompletion struct{}
 
 func (sdkCompletion) CompletePromptArgument(_ context.Context, prompt string, a sdk.CompleteArgument, _ sdk.CompleteContext) (*sdk.Completion, error) {
