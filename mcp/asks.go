@@ -122,9 +122,17 @@ func (u *Upstream) fromPeer(c *peer, e envelope, via *pending) {
 			return
 		}
 	}
-	if client != nil {
-		client.say(about, e.line)
+	if client == nil {
+		return
 	}
+	line, of, ok := c.subscribed(e)
+	if !ok {
+		return
+	}
+	if about == nil {
+		about = of
+	}
+	client.say(about, line)
 }
 
 // answerOwn answers a server's request where no client is there to do it.

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -88,6 +89,13 @@ func serveSDK() {
 	s.AddTool(sdk.NewTool("stopped"), func(context.Context, sdk.CallToolRequest) (*sdk.CallToolResult, error) {
 		_, was := stopped.Load("wait")
 		return text("%v", was)
+	})
+	var confirmed atomic.Int64
+	s.AddTool(sdk.NewTool("confirm"), func(_ context.Context, r sdk.CallToolRequest) (*sdk.CallToolResult, error) {
+		if sdkserver.ElicitationResponse(r.Params.InputResponses, "sure") == nil {
+			return sdkserver.NewInputRequestBuilder("st-1").Elicit("sure", sdk.ElicitationParams{Message: "sure?", RequestedSchema: map[string]any{"type": "object"}}).ToolResult(), nil
+		}
+		return text("confirmed %d", confirmed.Add(1))
 	})
 	for i := range 5 {
 		s.AddResource(sdk.NewResource(fmt.Sprintf("mem://%d", i), fmt.Sprintf("r%d", i)), func(_ context.Context, r sdk.ReadResourceRequest) ([]sdk.ResourceContents, error) {

@@ -127,6 +127,8 @@ func (s *session) control(e envelope, name string) {
 // client; nil: not at all.
 func (s *session) shownAs(up *Upstream, e envelope) func(envelope) envelope {
 	switch {
+	case e.method == "subscriptions/listen":
+		return unsubscribed(bytes.Clone(e.rawID()))
 	case s.several():
 	case e.method == "server/discover" && s.g.controls != nil:
 		return s.g.controls.announced
