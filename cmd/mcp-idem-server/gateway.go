@@ -174,6 +174,7 @@ func (p *program) tenant(cfg *config.Config) string {
 type house struct {
 	guard   *idem.Guard
 	gateway *mcp.Gateway
+	control *mcp.Control // nil: agents are not offered it
 	set     *policy.Set
 	tenant  string
 	servers []string
@@ -182,7 +183,7 @@ type house struct {
 
 // house wires the parts. clientWait is mcp.Config's.
 func (p *program) house(cfg *config.Config, st idem.Store, log zerolog.Logger, clientWait time.Duration) (*house, error) {
-	h := &house{tenant: p.tenant(cfg), log: log}
+	h := &house{tenant: p.tenant(cfg), log: log, servers: []string{config.OutsideServer}}
 	for _, u := range cfg.Upstreams {
 		h.servers = append(h.servers, u.Name)
 	}
@@ -201,8 +202,13 @@ func (p *program) house(cfg *config.Config, st idem.Store, log zerolog.Logger, c
 	if err != nil {
 		return nil, err
 	}
-	h.gateway, err = mcp.NewGateway(mcp.Config{Guard: h.guard, Servers: servers(cfg, log), Policy: h, Identity: p.identity(cfg), Tenant: h.tenant,
-		Prefix: cfg.Prefixed(), Version: programVersion(), Drain: cfg.Drain, ClientWait: clientWait, Log: log})
+	gw := mcp.Config{Guard: h.guard, Servers: servers(cfg, log), Policy: h, Identity: p.identity(cfg), Tenant: h.tenant,
+		Prefix: cfg.Prefixed(), Version: programVersion(), Drain: cfg.Drain, ClientWait: clientWait, Log: log}
+	if cfg.ControlTools && !p.flags.noControlTools {
+		h.control = mcp.NewControl(mcp.ControlConfig{Guard: h.guard, Store: st})
+		gw.Control = h.control
+	}
+	h.gateway, err = mcp.NewGateway(gw)
 	return h, err
 }
 
@@ -248,6 +254,9 @@ const recordGrace = 5 * time.Second
 func (h *house) close() {
 	ctx, cancel := context.WithTimeout(context.Background(), recordGrace)
 	defer cancel()
+	if h.control != nil {
+		h.control.Close()
+	}
 	if err := h.guard.Close(ctx); err != nil {
 		h.log.Warn().Err(err).Msg("some outcomes are not recorded; they are reconciled at the next start")
 	}

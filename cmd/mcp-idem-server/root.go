@@ -17,6 +17,7 @@ type flags struct {
 	json, newLedger                             bool
 	name                                        string // -- mode
 	trustHints                                  bool   // -- mode
+	noControlTools                              bool
 }
 
 func isUsage(err error) bool {
@@ -57,6 +58,7 @@ side effects of the server's tools happen once, however often they are asked for
 	f.BoolVar(&p.flags.json, "json", false, "print JSON")
 	f.BoolVar(&p.flags.newLedger, "new-ledger", false, "begin a new ledger where one is missing or empty")
 	p.commandFlags(root)
+	p.gatewayFlags(root)
 	root.AddCommand(p.ops(), p.doctor(), p.verify(), p.compact(), p.migrate(), p.export(), p.importCommand(), p.schema(), p.init(), p.version(), p.demo(), ticketsCommand(p))
 	root.AddCommand(notBuilt()...)
 	root.SetHelpCommand(&cobra.Command{Use: "help [COMMAND]", Short: "Help about a command", Run: func(c *cobra.Command, args []string) {
@@ -71,6 +73,11 @@ side effects of the server's tools happen once, however often they are asked for
 func (p *program) commandFlags(c *cobra.Command) {
 	c.Flags().StringVar(&p.flags.name, "name", "", "name of the server behind -- (default: from the command)")
 	c.Flags().BoolVar(&p.flags.trustHints, "trust-hints", false, "believe the readOnlyHint of the server behind --")
+}
+
+// gatewayFlags are for commands that serve clients.
+func (p *program) gatewayFlags(c *cobra.Command) {
+	c.Flags().BoolVar(&p.flags.noControlTools, "no-control-tools", false, "do not offer the idem_ tools to agents")
 }
 
 func (p *program) getenv(name string) string {

@@ -7,7 +7,9 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/mcp-idem/mcp-idem/cmd/mcp-idem-server/config"
 	"github.com/mcp-idem/mcp-idem/internal/pgtest"
+	"github.com/mcp-idem/mcp-idem/mcp"
 )
 
 func TestMain(m *testing.M) {
@@ -51,4 +53,11 @@ func setup(env *testscript.Env) error {
 	env.Setenv("XDG_STATE_HOME", env.WorkDir+"/state")
 	env.Setenv("HOME", env.WorkDir)
 	return nil
+}
+
+// TestOutsideServer: configuration and gateway mean the same name.
+func TestOutsideServer(t *testing.T) {
+	if config.OutsideServer != mcp.OutsideServer {
+		t.Errorf("%q and %q", config.OutsideServer, mcp.OutsideServer)
+	}
 }

@@ -161,6 +161,7 @@ func (c *Config) Set(call reconcilers.Call) (*policy.Set, error) {
 	for _, u := range c.Upstreams {
 		cfg.Servers = append(cfg.Servers, u.Name)
 	}
+	cfg.Servers = append(cfg.Servers, OutsideServer)
 	for i, q := range c.queries {
 		if q == nil {
 			continue

@@ -26,11 +26,17 @@ func NameFor(command string, args []string, dir string) string {
 	}, base) + "-" + hex.EncodeToString(h.Sum(nil))[:8]
 }
 
+// OutsideServer is no server's name: the gateway uses it for effects that agents
+// tell of.
+const OutsideServer = "outside"
+
 // checkName: the name is the part of a tool's full name before the first slash.
 func checkName(name string) error {
 	switch {
 	case name == "":
 		return errors.New("a server needs a name")
+	case name == OutsideServer:
+		return fmt.Errorf("%q is taken: it stands for effects that agents have by themselves and tell of", name)
 	case strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r == '/' || r == '*' || r == 0x7f }):
 		return errors.New("a server's name may hold no slash, star or white space")
 	}
