@@ -15,7 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/mark3labs/mcp-go/client"
-	"github.com/mark3labs/mcp-go/client/transport"
+	sdktransport "github.com/mark3labs/mcp-go/client/transport"
 	sdk "github.com/mark3labs/mcp-go/mcp"
 	sdkserver "github.com/mark3labs/mcp-go/server"
 
@@ -218,7 +218,7 @@ func behindGateway(t *testing.T, tools stubPolicy, names ...string) *sdkClient {
 		done <- err
 	}()
 	c := &sdkClient{}
-	c.Client = client.NewClient(transport.NewIO(outR, inW, io.NopCloser(strings.NewReader(""))), client.WithProtocolVersion("2025-11-25"),
+	c.Client = client.NewClient(sdktransport.NewIO(outR, inW, io.NopCloser(strings.NewReader(""))), client.WithProtocolVersion("2025-11-25"),
 		client.WithElicitationHandler(c), client.WithSamplingHandler(c), client.WithRootsHandler(c))
 	c.OnNotification(func(n sdk.JSONRPCNotification) {
 		c.mu.Lock()

@@ -13,8 +13,9 @@ import (
 // merged is what the client of several servers was told, and by whom. Guarded by
 // session.mu.
 type merged struct {
-	uris map[string]*Upstream // resources and templates that were listed
-	lack map[*Upstream]bool   // servers that were left out of a list
+	uris  map[string]*Upstream // resources and templates that were listed
+	clash map[string]bool      // prompts that two servers have, under one name
+	lack  map[*Upstream]bool   // servers that were left out of a list
 
 	init     []byte // the client's id of initialize, while its answer is owed
 	version  []byte // that it asked for
@@ -68,10 +69,10 @@ func (s *session) merge(ctx context.Context, e envelope) {
 	}
 	all := slices.Concat(items...)
 	if e.method == "tools/list" {
-		all = append(slices.DeleteFunc(all, func(it item) bool { return s.g.controls.has(it.name) }), s.g.controls.items()...)
+		all = append(slices.DeleteFunc(all, s.hidden), s.g.controls.items()...)
 	}
-	if e.method == "tools/list" && s.searches() {
-		all = s.withoutCollisions(all)
+	if s.searches() && (e.method == "tools/list" || e.method == "prompts/list") {
+		all = s.withoutCollisions(e.method, all)
 	}
 	out := append([]byte(`{"`), lists[e.method]...)
 	out = append(out, `":[`...)
@@ -86,6 +87,15 @@ func (s *session) merge(ctx context.Context, e envelope) {
 		out = append(out, `,"resultType":"complete","ttlMs":0,"cacheScope":"private"`...)
 	}
 	s.passAnswer(e.rawID(), answerLine(append(out, '}')))
+}
+
+// hidden reports whether a tool goes by a name of the gateway's own.
+func (s *session) hidden(it item) bool {
+	if !s.g.controls.has(s.shown(it.up, it.name)) {
+		return false
+	}
+	s.g.cfg.Log.Error().Str("tool", it.name).Str("server", it.up.cfg.Name).Msg(hiddenText)
+	return true
 }
 
 // list is every page of one server. What it does not know it has none of.
@@ -177,18 +187,23 @@ func (m *merged) likely(uri string, ups []*Upstream) []*Upstream {
 	return append([]*Upstream{first}, slices.DeleteFunc(slices.Clone(ups), func(up *Upstream) bool { return up == first })...)
 }
 
-// withoutCollisions leaves out the tools whose name more than one server has: a
-// call could not be told to be of one of them.
-func (s *session) withoutCollisions(all []item) []item {
+// withoutCollisions leaves out what goes by a name that more than one server has:
+// a call could not be told to be of one of them.
+func (s *session) withoutCollisions(method string, all []item) []item {
 	of := map[string]*Upstream{}
 	bad := map[string]bool{}
 	for _, it := range all {
 		if other := of[it.name]; other != nil && other != it.up && !bad[it.name] {
 			bad[it.name] = true
-			s.g.cfg.Log.Error().Str("tool", it.name).Strs("servers", []string{other.cfg.Name, it.up.cfg.Name}).
-				Msg("two servers have a tool of this name, and neither is offered; names: prefix tells them apart")
+			s.g.cfg.Log.Error().Str("list", method).Str("name", it.name).Strs("servers", []string{other.cfg.Name, it.up.cfg.Name}).
+				Msg("two servers have this name, and neither's is offered; names: prefix tells them apart")
 		}
 		of[it.name] = it.up
+	}
+	if method == "prompts/list" {
+		s.mu.Lock()
+		s.merged.clash = bad
+		s.mu.Unlock()
 	}
 	return slices.DeleteFunc(all, func(it item) bool { return bad[it.name] })
 }
@@ -295,6 +310,9 @@ func (s *session) lacks(up *Upstream) {
 		s.merged.lack = map[*Upstream]bool{}
 	}
 	s.merged.lack[up] = true
+	if up.live.Load() != nil { // meanwhile
+		go s.back(up)
+	}
 }
 
 // back is called when a server takes requests.

@@ -171,6 +171,13 @@ func (s *session) passNamed(e envelope, path ...string) {
 		s.refuse(e.rawID(), codeInvalidParams, e.method+" needs "+strings.Join(path, "."))
 		return
 	}
+	s.mu.Lock()
+	clash := s.merged.clash[shown]
+	s.mu.Unlock()
+	if clash {
+		s.refuse(e.rawID(), codeInvalidParams, fmt.Sprintf("the prompt %s is offered by more than one server; names: prefix tells them apart", shown))
+		return
+	}
 	if up, name := s.target(shown); up != nil {
 		s.passTo(up, replaced(e, path, quote(name)))
 		return

@@ -174,6 +174,8 @@ func (s *session) listed(up *Upstream, e envelope, modern bool) envelope {
 	return answerLine(splice(result, at, tools))
 }
 
+const hiddenText = "a tool of the gateway itself has this name: the server's cannot be called; names: prefix tells them apart"
+
 // offered are the tools that clients may see. A name of ours is ours.
 func (s *session) offered(up *Upstream, tools []byte) []byte {
 	var kept [][]byte
@@ -182,7 +184,7 @@ func (s *session) offered(up *Upstream, tools []byte) []byte {
 		switch {
 		case err != nil || !up.allows(name):
 		case s.g.controls.has(name):
-			s.g.cfg.Log.Error().Str("tool", name).Str("server", up.cfg.Name).Msg("a tool of the gateway itself has this name: the server's cannot be called; names: prefix tells them apart")
+			s.g.cfg.Log.Error().Str("tool", name).Str("server", up.cfg.Name).Msg(hiddenText)
 		default:
 			kept = append(kept, raw)
 		}

@@ -85,15 +85,16 @@ esac; done`, func(c *Config) { c.Control = &stubControl{} })
 	r.expect(`"id":1`, `"result":{"tools":[`+probe+`]}`)
 }
 
-// TestOwnToolsBeforeSeveral: they keep their names.
+// TestOwnToolsBeforeSeveral: they keep their names, and a server keeps a tool of
+// that name under its own.
 func TestOwnToolsBeforeSeveral(t *testing.T) {
 	t.Parallel()
 	own := &stubControl{}
-	r, _ := startSeveral(t, nil, func(c *Config) { c.Control = own }, "", "")
-	r.send(initLine)
-	r.expect(`"id":"init"`, `"result"`)
+	same := scripted(t, "c", `*tools/list*) answer '{"tools":[{"name":"idem_probe"}]}';;`)
+	r, _ := startSeveral(t, nil, func(c *Config) { c.Control, c.Servers = own, append(c.Servers, same) }, "", "")
+	r.hello()
 	r.send(`{"jsonrpc":"2.0","id":1,"method":"tools/list"}`)
-	r.expect(`"id":1`, `"a__peek"`, `"b__peek"`, probe)
+	r.expect(`"id":1`, `"a__peek"`, `"b__peek"`, `{"name":"c__idem_probe"},`+probe)
 	r.call("2", "idem_probe", `{}`, "")
 	r.expect(`"id":2`, "idem_probe {}")
 	if n := len(own.called()); n != 1 {
