@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"sync"
 	"time"
 
@@ -304,7 +305,7 @@ func (c *call) attempt(ctx context.Context, d idem.Dispatch) idem.Outcome {
 		id = span{id.from + shift, id.to + shift}
 	}
 	ends, cut := make(chan idem.Outcome, 1), make(chan struct{}, 1)
-	key, err := on.send(line, id, &pending{id: c.id, done: func(r reply) { ends <- c.outcome(r) }, cut: func() {
+	key, err := on.send(line, id, &pending{id: c.id, header: c.header(d.Key), done: func(r reply) { ends <- c.outcome(r) }, cut: func() {
 		select {
 		case cut <- struct{}{}:
 		default:
@@ -358,6 +359,14 @@ func (c *call) wait(ctx context.Context, ends <-chan idem.Outcome, cut <-chan st
 	}
 }
 
+// header is what carries the key over HTTP.
+func (c *call) header(key string) http.Header {
+	if c.rules.Header == "" {
+		return nil
+	}
+	return http.Header{http.CanonicalHeaderKey(c.rules.Header): {key}}
+}
+
 // translated reports whether the call went to a server of a later protocol than
 // its client's.
 func (c *call) translated() bool {
@@ -392,7 +401,7 @@ func (c *call) notSent(err error) idem.Outcome {
 func (c *call) outcome(r reply) idem.Outcome {
 	switch {
 	case r.err != nil:
-		o := c.rules.Judge(End{Err: r.err})
+		o := c.rules.Judge(End{Err: r.err, NotSent: r.sent == 0, Status: r.status, RetryAfter: r.retryAfter})
 		o.Sent = r.sentAt
 		if r.ended {
 			o.Ended = idem.EndByGroup

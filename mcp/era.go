@@ -93,6 +93,7 @@ func (c *peer) greet(ctx context.Context, h hello) (modern bool, said []byte, er
 	if said, err = c.ask(ctx, "initialize", h.initialize()); err != nil {
 		return false, nil, err
 	}
+	c.wire.agreed(said)
 	return false, said, c.wire.notify(initializedLine)
 }
 

@@ -88,7 +88,7 @@ func (u *Upstream) shakeLocked(c *peer) {
 
 // shaken is called with the answer to the client's initialize.
 func (u *Upstream) shaken(c *peer, in *clientInit, r reply) {
-	if r.err != nil {
+	if r.err != nil && !r.env.errObj.there() {
 		return // it has ended, or will be
 	}
 	u.mu.Lock()
@@ -104,6 +104,9 @@ func (u *Upstream) shaken(c *peer, in *clientInit, r reply) {
 		return
 	}
 	in.owed = false
+	if !refused {
+		c.wire.agreed(r.env.result.of(r.env.line))
+	}
 	if refused && owed {
 		u.init = nil
 	} else if refused {

@@ -128,7 +128,7 @@ func (p stubPolicy) Tool(name string) Tool {
 
 func judge(e End) idem.Outcome {
 	tool := policy.DefaultTool()
-	return tool.Classify(context.Background(), policy.Facts{Result: e.Result, RPCError: e.Error, Err: e.Err, Sent: true})
+	return tool.Classify(context.Background(), policy.Facts{Result: e.Result, RPCError: e.Error, Err: e.Err, Sent: !e.NotSent, HTTPStatus: e.Status, RetryAfter: e.RetryAfter})
 }
 
 // rig is a client, a gateway and a fake server.

@@ -22,6 +22,7 @@ var errLong = errors.New("the message is too long")
 type lineReader struct {
 	r     *bufio.Reader
 	limit int
+	blank bool // blank lines mean something
 	long  []byte
 	tail  []byte // the end of the last line that was too long
 }
@@ -52,7 +53,7 @@ func (l *lineReader) next() ([]byte, error) {
 			line = l.long
 		}
 		line = bytes.Trim(line, " \t\r\n")
-		if len(line) > 0 || err != nil {
+		if len(line) > 0 || err != nil || l.blank {
 			return line, err
 		}
 	}

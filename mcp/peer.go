@@ -2,6 +2,7 @@ package mcp
 
 import (
 	"errors"
+	"net/http"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -28,6 +29,8 @@ type wire interface {
 	// ending reports whether it has ended or is about to, also where nobody has
 	// noticed yet.
 	ending() bool
+	// agreed tells it the server's answer to initialize.
+	agreed(result []byte)
 	// lastWords are what it has said beside the protocol before it ended.
 	lastWords() []string
 }
@@ -74,6 +77,10 @@ type pending struct {
 	// Of a guarded call: called when an answer began that cannot be read. The
 	// call stays pending.
 	cut func()
+	// Of a request over HTTP: headers of its own, and how it is sent anew where
+	// the session was not known any more; nil: not at all.
+	header http.Header
+	resend func()
 	// How the answer is changed, first for the client's era; nil: not at all.
 	fit, fix func(envelope) envelope
 }
@@ -86,6 +93,9 @@ type reply struct {
 	err    error    // there is no answer and there will be none
 	ended  bool     // with err: it is known that nothing of it goes on
 	sentAt time.Time
+	// Over HTTP, with err: how the server refused, and what it wrote to it.
+	status     int
+	retryAfter time.Duration
 }
 
 var (
@@ -218,6 +228,31 @@ func (c *peer) take(key uint64) *pending {
 	return p
 }
 
+// pendingOf is a request that has no end yet; nil: it has.
+func (c *peer) pendingOf(key uint64) *pending {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.pending[key]
+}
+
+// idle is closed when every request has its end.
+func (c *peer) idle() <-chan struct{} {
+	ch := make(chan struct{})
+	go func() {
+		defer close(ch)
+		for {
+			c.mu.Lock()
+			n := len(c.pending)
+			c.mu.Unlock()
+			if n == 0 {
+				return
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+	}()
+	return ch
+}
+
 // lost ends a request whose answer does not come.
 func (c *peer) lost(key uint64, r reply) {
 	if p := c.take(key); p != nil {
@@ -240,8 +275,17 @@ func (p *pending) end(e envelope) {
 }
 
 func (p *pending) fail(r reply) {
-	if p.done != nil {
+	switch {
+	case p.done != nil:
 		p.done(r)
+		return
+	case p.resend != nil && errors.Is(r.err, errNoSession):
+		again := p.resend
+		p.resend = nil
+		again()
+		return
+	case r.env.errObj.there(): // an answer, for who only passes it on
+		p.end(r.env)
 		return
 	}
 	p.to.failPassed(p.id, r)

@@ -2,6 +2,7 @@ package mcp
 
 import (
 	"context"
+	"time"
 
 	"github.com/mcp-idem/mcp-idem"
 	"github.com/mcp-idem/mcp-idem/policy"
@@ -27,6 +28,7 @@ type Tool struct {
 	ForwardCancel bool          // cancel: forward
 	Argument      string        // forward.argument: the argument that carries the key; empty: none
 	Meta          string        // forward.meta: the member of _meta that does
+	Header        string        // forward.header: the HTTP header that does
 
 	// Judge reads off an attempt's end what it says about the effect
 	// ([github.com/mcp-idem/mcp-idem/policy.Tool.Classify]). How the end is known
@@ -35,9 +37,15 @@ type Tool struct {
 	Judge func(End) idem.Outcome
 }
 
-// End is how an attempt ended on the wire. Exactly one of the three is set.
+// End is how an attempt ended on the wire. Exactly one of the first three is
+// set.
 type End struct {
 	Result []byte // raw; null included
 	Error  []byte // raw JSON-RPC error object
 	Err    error  // no answer came that can be read; the request may have been carried out
+
+	// With Err, over HTTP:
+	NotSent    bool          // nothing of the request left
+	Status     int           // of the response; 0: none
+	RetryAfter time.Duration // as the server asked; negative: absurd
 }

@@ -132,6 +132,8 @@ func (w *process) notify(parts ...[]byte) error {
 	return err
 }
 
+func (w *process) agreed([]byte) {}
+
 func (w *process) ending() bool { return w.proc.Ending() }
 
 func (w *process) lastWords() []string { return w.stderr.last() }

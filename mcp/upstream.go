@@ -2,11 +2,14 @@ package mcp
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -22,6 +25,9 @@ type Server struct {
 	Args    []string
 	Env     []string // NAME=value, added to this process's own
 	Dir     string   // empty: this process's own
+
+	URL     string            // of a server that is reached over HTTP
+	Headers map[string]string // of every request to it
 
 	// TrustHints: its readOnlyHint is believed where the policy is silent
 	// (trust_hints).
@@ -84,11 +90,14 @@ type Upstream struct {
 	live   atomic.Pointer[peer]    // takes requests of the client; nil: wait in ready
 	client atomic.Pointer[session] // nil: no client is there
 	tools  toolCache
-	begun  time.Time
-	useful atomic.Bool // some process has answered something
+
+	transport *http.Transport // to a URL
+	begun     time.Time
+	useful    atomic.Bool // some process has answered something
 
 	mu       sync.Mutex // never held while something is written
 	cur      *peer
+	old      []*peer // detached
 	starting bool
 	telling  int // calls of OnExit under way
 	tries    int // processes in a row that answered nothing
@@ -112,8 +121,12 @@ func NewUpstream(cfg Server) *Upstream {
 	if cfg.lineLimit == 0 {
 		cfg.lineLimit = lineLimit
 	}
-	return &Upstream{cfg: cfg, log: cfg.Log.With().Str("server", cfg.Name).Logger(), begun: time.Now(),
+	u := &Upstream{cfg: cfg, log: cfg.Log.With().Str("server", cfg.Name).Logger(), begun: time.Now(),
 		changed: make(chan struct{}), quit: make(chan struct{})}
+	if cfg.URL != "" {
+		u.transport = transport()
+	}
+	return u
 }
 
 // stumbled reports whether a start has failed, or a process ended that had
@@ -125,6 +138,26 @@ func (u *Upstream) stumbled() bool {
 }
 
 func (u *Upstream) allows(tool string) bool { return u.cfg.Allows == nil || u.cfg.Allows(tool) }
+
+// dial makes a new incarnation.
+func (u *Upstream) dial() (*peer, error) {
+	if u.cfg.URL != "" {
+		return u.connect(), nil
+	}
+	return u.spawn()
+}
+
+// detach lets another incarnation take the place of one that lives on for what
+// is under way.
+func (u *Upstream) detach(c *peer) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.cur == c {
+		u.cur = nil
+	}
+	u.old = append(slices.DeleteFunc(u.old, (*peer).isBuried), c)
+	u.changedLocked()
+}
 
 // Start starts the process ahead of the first request. A command that cannot
 // be run gives a *StartError; that of a process that ends at once comes later,
@@ -139,16 +172,21 @@ func (u *Upstream) Start(ctx context.Context) error {
 // cannot be ended is left alone after some seconds.
 func (u *Upstream) Close() {
 	u.mu.Lock()
-	c := u.cur
+	left := slices.Clone(u.old)
+	if u.cur != nil {
+		left = append(left, u.cur)
+	}
 	if !u.closed {
 		u.closed = true
 		close(u.quit)
 	}
 	u.changedLocked()
 	u.mu.Unlock()
-	if c != nil {
-		c.stop(stopGrace)
+	var ended sync.WaitGroup
+	for _, c := range left {
+		ended.Go(func() { c.stop(stopGrace) })
 	}
+	ended.Wait()
 	u.mu.Lock()
 	for u.starting || u.telling > 0 {
 		ch := u.changed
@@ -183,12 +221,21 @@ func (u *Upstream) ready(ctx context.Context) (*peer, error) {
 // pass sends a client's request to the process that takes them, at once or as
 // soon as there is one. p gets its end in any case.
 func (u *Upstream) pass(ctx context.Context, e envelope, p *pending) {
+	if u.cfg.URL != "" {
+		e.line = bytes.Clone(e.line)
+		p.resend = func() { u.passLater(ctx, e, p) }
+	}
 	if c := u.live.Load(); c != nil {
 		if u.passTo(c, e, p) {
 			return
 		}
 	}
 	e.line = bytes.Clone(e.line)
+	u.passLater(ctx, e, p)
+}
+
+// passLater sends a request, whose line is a copy, to the process that comes.
+func (u *Upstream) passLater(ctx context.Context, e envelope, p *pending) {
 	go func() {
 		for {
 			c, err := u.ready(ctx)
@@ -284,7 +331,7 @@ func (u *Upstream) start(after time.Duration) {
 	closed := u.closed
 	u.mu.Unlock()
 	if !closed {
-		c, err = u.spawn()
+		c, err = u.dial()
 	}
 	u.mu.Lock()
 	if c != nil && u.closed { // meanwhile
@@ -358,7 +405,7 @@ func (u *Upstream) forget(c *peer) (failed error) {
 		u.tries++
 	}
 	if u.tries >= startTries && !u.useful.Load() && u.failed == nil && !u.cfg.patient {
-		u.failed = &StartError{Command: u.cfg.Command, Stderr: c.wire.lastWords(), Err: errors.New("it ended before it answered")}
+		u.failed = &StartError{Command: cmp.Or(u.cfg.Command, u.cfg.URL), Stderr: c.wire.lastWords(), Err: errors.New("it ended before it answered")}
 	}
 	if c.own.Load() && u.init != nil { // we ended it for the client's sake
 		u.backoff = 0

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"regexp"
 
 	idem "github.com/mcp-idem/mcp-idem"
@@ -102,9 +103,22 @@ func (t *Tool) table(f *Facts) (o idem.Outcome, interim bool) {
 			o.Class, o.Text = idem.ClassReported, r.Text
 		}
 	default:
-		o.Class, o.Text = idem.ClassAmbiguous, errText(f.Err, "no answer")
+		o.Class, o.Text = statusClass(f.HTTPStatus), errText(f.Err, "no answer")
 	}
 	return o, false
+}
+
+// statusClass: an endpoint of MCP refuses some requests before it looks at them
+// (RFC 9110, section 15.5; RFC 6585). Any other status may come after the work was
+// done, or from somebody between.
+func statusClass(status int) idem.Class {
+	switch status {
+	case http.StatusUnauthorized, http.StatusForbidden, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType:
+		return idem.ClassRejected
+	case http.StatusTooManyRequests:
+		return idem.ClassThrottled
+	}
+	return idem.ClassAmbiguous
 }
 
 // urlElicitation is MCP's error for a call that goes on once a person has been

@@ -194,3 +194,18 @@ func TestIdentifier(t *testing.T) {
 		t.Errorf("false gives %q", id)
 	}
 }
+
+// TestHTTPStatus: only what an endpoint refuses before it looks is definite.
+func TestHTTPStatus(t *testing.T) {
+	tool := DefaultTool()
+	for status, want := range map[int]idem.Class{
+		401: idem.ClassRejected, 403: idem.ClassRejected, 413: idem.ClassRejected, 415: idem.ClassRejected, 429: idem.ClassThrottled,
+		400: idem.ClassAmbiguous, 404: idem.ClassAmbiguous, 408: idem.ClassAmbiguous, 409: idem.ClassAmbiguous, 422: idem.ClassAmbiguous, 425: idem.ClassAmbiguous,
+		500: idem.ClassAmbiguous, 502: idem.ClassAmbiguous, 503: idem.ClassAmbiguous, 504: idem.ClassAmbiguous, 307: idem.ClassAmbiguous, 0: idem.ClassAmbiguous,
+	} {
+		o := tool.Classify(t.Context(), Facts{Err: errors.New("HTTP"), Sent: true, HTTPStatus: status, RetryAfter: time.Second})
+		if o.Class != want || o.RetryAfter != time.Second {
+			t.Errorf("%d: %s after %s, want %s", status, o.Class, o.RetryAfter, want)
+		}
+	}
+}

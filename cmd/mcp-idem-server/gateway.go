@@ -214,7 +214,7 @@ func (p *program) house(cfg *config.Config, st idem.Store, log zerolog.Logger, c
 
 func servers(cfg *config.Config, log zerolog.Logger) (out []mcp.Server) {
 	for _, u := range cfg.Upstreams {
-		srv := mcp.Server{Name: u.Name, Command: u.Command, Args: u.Args, Env: u.Env, Dir: u.Dir,
+		srv := mcp.Server{Name: u.Name, Command: u.Command, Args: u.Args, Env: u.Env, Dir: u.Dir, URL: u.URL, Headers: u.Headers,
 			TrustHints: slices.Contains(cfg.TrustHints, u.Name), Log: log}
 		if u.Allow != nil || u.Deny != nil { // else lists of tools need not be read
 			srv.Allows = u.Allows
@@ -268,9 +268,9 @@ func (h *house) Tool(name string) mcp.Tool {
 	t := h.set.Tool(name)
 	return mcp.Tool{
 		Effect: t.Effect, Process: t.Process, ForwardCancel: t.Cancel == policy.CancelForward,
-		Argument: t.Forward.Argument, Meta: t.Forward.Meta,
+		Argument: t.Forward.Argument, Meta: t.Forward.Meta, Header: t.Forward.Header,
 		Judge: func(e mcp.End) idem.Outcome {
-			return t.Classify(context.Background(), policy.Facts{Result: e.Result, RPCError: e.Error, Err: e.Err, Sent: true})
+			return t.Classify(context.Background(), policy.Facts{Result: e.Result, RPCError: e.Error, Err: e.Err, Sent: !e.NotSent, HTTPStatus: e.Status, RetryAfter: e.RetryAfter})
 		},
 	}
 }

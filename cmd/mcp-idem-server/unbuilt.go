@@ -9,7 +9,7 @@ func unbuilt(cfg *config.Config) error {
 		return &config.Error{File: cfg.File, Path: path, Text: what + " is not supported yet by this version"}
 	}
 	for _, u := range cfg.Upstreams {
-		if u.Type != config.TransportStdio {
+		if u.Type == config.TransportSSE {
 			return no("mcpServers."+u.Name+".type", "the transport "+string(u.Type))
 		}
 	}
