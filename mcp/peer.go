@@ -50,6 +50,8 @@ type peer struct {
 	shook   bool // one has been finished
 	modern  bool // the server speaks the stateless protocol
 
+	informed bool // it was told what the client had set; guarded by Upstream.mu
+
 	// How requests are fitted to it; set before it takes any.
 	era   atomic.Uint32
 	hello hello                  // toModern: who the client is

@@ -106,8 +106,9 @@ type Upstream struct {
 	failed   error         // for good
 	changed  chan struct{} // closed and made anew whenever something above changes
 	init     *clientInit
-	traffic  bool   // a client sends requests without a handshake
-	modern   *hello // and says in them that it speaks the stateless protocol
+	traffic  bool                // a client sends requests without a handshake
+	modern   *hello              // and says in them that it speaks the stateless protocol
+	kept     map[string]envelope // what the client has set in the server
 	closed   bool
 	quit     chan struct{}
 }
@@ -221,6 +222,7 @@ func (u *Upstream) ready(ctx context.Context) (*peer, error) {
 // pass sends a client's request to the process that takes them, at once or as
 // soon as there is one. p gets its end in any case.
 func (u *Upstream) pass(ctx context.Context, e envelope, p *pending) {
+	u.keep(e)
 	if u.cfg.URL != "" {
 		e.line = bytes.Clone(e.line)
 		p.resend = func() { u.passLater(ctx, e, p) }
@@ -375,6 +377,7 @@ func (u *Upstream) start(after time.Duration) {
 // takeLocked lets the client's requests go to a process.
 func (u *Upstream) takeLocked(c *peer) {
 	if u.cur == c && !c.isDying() {
+		u.restateLocked(c)
 		u.live.Store(c)
 		if client := u.client.Load(); client != nil && client.several() {
 			go client.back(u)
