@@ -44,13 +44,50 @@
 // back to initialize. When a client comes later, that process is ended, so that
 // the client's handshake meets a fresh one.
 //
+// # Several servers
+//
+// A client has a conversation of its own with every server. With one, everything
+// passes as it is. With several, or with Config.Prefix, it sees one server that
+// is put together:
+//
+//	initialize, server/discover  said to all. Answered when all have answered, or
+//	                             could not be started, or 5 s have gone by; with
+//	                             the lowest version and everybody's capabilities
+//	lists                        every page of all, on one. Definitions keep every
+//	                             byte but the name: server__name. Without prefix a
+//	                             name that two servers have is offered of neither
+//	tools/call, prompts/get      by the name; a call of a name that two have is
+//	                             refused
+//	resources, completion        by what was listed; else asked of one after the
+//	                             other, until one does not say that it knows nothing
+//	                             of it, and so any other request
+//	logging/setLevel,            said to all
+//	subscriptions/listen
+//	ping                         answered by the gateway
+//
+// One that is absent is waited for 2 s and left out; it is started again for ever,
+// and when it is back the client is told that its lists have changed. The scope
+// of an operation is the server's own name and its own name for the tool, however
+// clients see it. Server.Allows takes tools out of lists and calls, with one
+// server too.
+//
+// What the client has set in a server (the log's level, subscriptions) is said
+// again to its next process.
+//
+// # Tools of our own
+//
+// Those of Config.Control are appended to the last page of tools, and calls of
+// them are answered here. A tool of a server that the client would see under the
+// same name gives way, and the log says so.
+//
 // # The server's process
 //
 // It leads a session of its own. It is started at once, and after its end when
 // something needs it, 100 ms later and up to 5 s when it keeps dying. One that
 // ends before it has answered initialize is started again and initialize said
 // again: nothing with an effect was sent. If that happens five times, or the
-// command cannot be run, [Gateway.Serve] returns a [StartError].
+// command cannot be run, and it is the only server, [Gateway.Serve] returns a
+// [StartError].
 //
 // # How an attempt ends
 //
