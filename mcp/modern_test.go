@@ -123,3 +123,44 @@ func TestTasks(t *testing.T) {
 		t.Errorf("the server saw:\n%s", seen)
 	}
 }
+
+// TestStatelessClientOfSeveral: a client without handshake sees a stateless
+// server and one of the earlier protocol as one.
+func TestStatelessClientOfSeveral(t *testing.T) {
+	t.Parallel()
+	old := scripted(t, "old", `*tools/list*) answer '{"tools":[{"name":"look","inputSchema":{"type":"object"}}]}';;
+*tools/call*) answer '{"content":[{"type":"text","text":"seen"}]}';;`)
+	r, _ := startSeveral(t, stubPolicy{"look": {Effect: policy.EffectRead}, "progress": {Effect: policy.EffectRead}}, func(c *Config) {
+		srv := c.Servers[0]
+		srv.Name, srv.Env = "new", []string{fakeMode + "=sdk", "GORACE=atexit_sleep_ms=0"}
+		c.Servers = []Server{old, srv}
+	}, "")
+	ask := func(id, method, params string) string {
+		r.send(`{"jsonrpc":"2.0","id":` + id + `,"method":"` + method + `","params":{` + params + `"_meta":{` + helloMeta + `}}}`)
+		return r.expect(`"id":`+id, `"resultType":"complete"`)
+	}
+	// It answers servers, so a server's own refusal of this would be passed on.
+	for method, want := range map[string][]string{
+		"tools/list":     {`"old__look"`, `"new__progress"`, `"ttlMs":0`},
+		"resources/list": {`"mem://4"`, `"cacheScope":"private"`},
+	} {
+		got := ask(`"`+method+`"`, method, "")
+		for _, w := range want {
+			if !strings.Contains(got, w) {
+				t.Errorf("%s: no %s in %s", method, w, got)
+			}
+		}
+	}
+	if got := ask("3", "tools/call", `"name":"old__look","arguments":{},`); !strings.Contains(got, `"seen"`) {
+		t.Errorf("a call of the old one: %s", got)
+	}
+	if got := ask("4", "resources/read", `"uri":"mem://2",`); !strings.Contains(got, "text of mem://2") {
+		t.Errorf("a resource of the new one: %s", got)
+	}
+	if got := ask("5", "tools/call", `"name":"new__roots","arguments":{},`); !strings.Contains(got, `"result"`) {
+		t.Errorf("a guarded call of the new one: %s", got)
+	}
+	if got := ask("6", "server/discover", ""); !strings.Contains(got, modernVersion) || !strings.Contains(got, `"name":"mcp-idem"`) {
+		t.Errorf("server/discover: %s", got)
+	}
+}
