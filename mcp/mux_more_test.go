@@ -1,11 +1,17 @@
 package mcp
 
 import (
+	"context"
+	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	sdk "github.com/mark3labs/mcp-go/mcp"
+	sdkserver "github.com/mark3labs/mcp-go/server"
 )
 
 // scripted is a server in sh, whose text sees each line as $line and its id as
@@ -175,4 +181,41 @@ func TestCancelledWhileTheServerIsSought(t *testing.T) {
 	if err := r.close(); err != nil {
 		t.Errorf("Serve: %v", err)
 	}
+}
+
+// TestServerAtAURLThatComesLate: one of several that refuses connections at first
+// is made known when it is there.
+func TestServerAtAURLThatComesLate(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := l.Addr().String()
+	_ = l.Close()
+	r, _ := startSeveral(t, nil, func(c *Config) {
+		c.Servers = append(c.Servers, Server{Name: "far", URL: "http://" + at + "/mcp", Log: testLog(t)})
+	}, "")
+	r.hello()
+	r.send(`{"jsonrpc":"2.0","id":1,"method":"tools/list"}`)
+	if got := r.expect(`"id":1`, `"a__peek"`); strings.Contains(got, "far__") {
+		t.Fatalf("listed: %s", got)
+	}
+	s := sdkserver.NewMCPServer("far", "1", sdkserver.WithToolCapabilities(false))
+	s.AddTool(sdk.NewTool("look"), func(context.Context, sdk.CallToolRequest) (*sdk.CallToolResult, error) {
+		return sdk.NewToolResultText("far away"), nil
+	})
+	if l, err = net.Listen("tcp", at); err != nil {
+		t.Fatal(err)
+	}
+	mux := http.NewServeMux()
+	mux.Handle("/mcp", sdkserver.NewStreamableHTTPServer(s))
+	web := &http.Server{Handler: mux, ReadHeaderTimeout: time.Second}
+	go func() { _ = web.Serve(l) }()
+	t.Cleanup(func() { _ = web.Close() })
+	r.expectWithin(20*time.Second, `"notifications/tools/list_changed"`)
+	r.send(`{"jsonrpc":"2.0","id":2,"method":"tools/list"}`)
+	r.expect(`"id":2`, `"far__look"`)
+	r.call("3", "far__look", `{}`, "")
+	r.expect(`"id":3`, "far away")
 }
