@@ -80,6 +80,7 @@ func TestMistakes(t *testing.T) {
 		// Names.
 		{`{"names":"short"}`, `names`, `auto, prefix, plain`}, {`{"mcpServers":{"a":{"command":"x"},"b.c":{"command":"y"}}}`, `mcpServers["b.c"]`, `names: plain`},
 		{`{"mcpServers":{"b.c":{"command":"y"}},"names":"prefix"}`, `mcpServers["b.c"]`, `b.c__tool`},
+		{`{"mcpServers":{"a":{"command":"x"},"a__b":{"command":"y"}}}`, `mcpServers.a__b`, `begins with a__`},
 		// Serving over HTTP.
 		{httpWith(`"listen":"localhost"`), `http.listen`, `127.0.0.1:8787`}, {httpWith(`"listen":"http://h:1"`), `http.listen`, `no address`}, {httpWith(`"listen":"h:99999"`), `http.listen`, `no address`},
 		{httpWith(`"tokens":[]`), `http.tokens`, `nobody`}, {httpWith(`"tokens":[{"tenant":"a"}]`), `http.tokens[0].sha256`, `sha256sum`}, {httpWith(`"tokens":[{"sha256":"s3cret"}]`), `http.tokens[0].sha256`, `64 hex digits`},

@@ -93,6 +93,11 @@ func (c *Config) servers(f *File) error {
 		if c.Prefixed() && !prefixable.MatchString(u.Name) {
 			return fail(join("mcpServers", u.Name), "the name is put before those of its tools (%s__tool), where only letters, digits, _ and - are allowed; rename it, or set names: plain", u.Name)
 		}
+		for _, other := range c.Upstreams {
+			if c.Prefixed() && strings.HasPrefix(u.Name, other.Name+"__") {
+				return fail(join("mcpServers", u.Name), "begins with %s__, as the tools of %s do, from which its own could not be told; rename it, or set names: plain", other.Name, other.Name)
+			}
+		}
 	}
 	for i, name := range f.TrustHints {
 		if !slices.Contains(names, name) {
