@@ -79,6 +79,13 @@ func (s *Set) Rules(tool string) (idem.Rules, bool) {
 // or the defaults. It is read only.
 func (s *Set) Tool(tool string) *Tool { return &s.tools[s.find(tool)] }
 
+// Index is the place of the entry that decides about a tool; ok is false where
+// the defaults do.
+func (s *Set) Index(tool string) (i int, ok bool) {
+	i = s.find(tool)
+	return i, i < len(s.tools)-1
+}
+
 // Entry is the i-th entry, in the order of the configuration. It is read only.
 func (s *Set) Entry(i int) *Tool { return &s.tools[i] }
 

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"net"
 	"net/url"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,6 +15,7 @@ import (
 // HTTPServer is how clients are served over HTTP. All but Listen is as given
 // in the file or its default, also where the file says nothing of HTTP.
 type HTTPServer struct {
+	Given  bool     // the file has something to say about it
 	Listen string   // HOST:PORT
 	Tokens []Bearer // nil: no token is asked for
 	// AllowedOrigins are origins (scheme://host or scheme://host:port, in lower
@@ -48,7 +50,7 @@ const (
 
 func (c *Config) serve(f *File) error {
 	g, h := f.HTTP, &c.HTTP
-	*h = HTTPServer{Listen: or(g.Listen, DefaultListen), MaxBody: defaultMaxBody, SessionIdle: g.SessionIdle.or(defaultSessionIdle), TLSCert: g.TLSCert, TLSKey: g.TLSKey}
+	*h = HTTPServer{Given: !reflect.ValueOf(g).IsZero(), Listen: or(g.Listen, DefaultListen), MaxBody: defaultMaxBody, SessionIdle: g.SessionIdle.or(defaultSessionIdle), TLSCert: g.TLSCert, TLSKey: g.TLSKey}
 	if g.MaxBody != nil {
 		h.MaxBody = int64(*g.MaxBody)
 	}

@@ -59,6 +59,17 @@ const (
 	NamesPlain  Names = "plain"  // as the upstream has it
 )
 
+// Reached lists the servers of the file, those that are disabled too, that a
+// policy's match can speak of.
+func (c *Config) Reached(match string) (names []string) {
+	for _, name := range slices.Sorted(maps.Keys(c.transports)) {
+		if policy.Reaches(match, name) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
 // prefixable is what all clients, and models, take in a tool's name.
 var prefixable = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
 

@@ -70,7 +70,7 @@ func TestHTTPServer(t *testing.T) {
 		t.Errorf("tokens %+v", h.Tokens)
 	}
 	h.Tokens = nil
-	if want := (HTTPServer{Listen: ":9", AllowedOrigins: []string{"https://app.example:1"}, AllowedHosts: []string{"mcp.example"}, MaxBody: 1024, SessionIdle: time.Hour, TLSCert: "c", TLSKey: "k"}); !cmp.Equal(h, want) || c.ControlTools {
+	if want := (HTTPServer{Given: true, Listen: ":9", AllowedOrigins: []string{"https://app.example:1"}, AllowedHosts: []string{"mcp.example"}, MaxBody: 1024, SessionIdle: time.Hour, TLSCert: "c", TLSKey: "k"}); !cmp.Equal(h, want) || c.ControlTools {
 		t.Error(cmp.Diff(want, h))
 	}
 }
