@@ -87,6 +87,9 @@ func (a *asks) drop(c *peer, client *session) {
 // fromPeer takes a request or a notification of the server.
 func (u *Upstream) fromPeer(c *peer, e envelope, via *pending) {
 	client := u.client.Load()
+	if via != nil && via.from != nil { // of several that share the conversation, the one that asked
+		client = via.from
+	}
 	if c.own.Load() { // what it says is for us
 		client = nil
 	}

@@ -234,11 +234,12 @@ func (c *call) ask() idem.Answer {
 		return refuse(idem.CodeInvalidArguments, "Calls that run as tasks are not supported for tools with side effects. Nothing was sent.")
 	}
 	g := c.s.g
-	ask := idem.Ask{Tenant: g.cfg.Tenant, Tool: c.up.cfg.Name + "/" + c.name, Args: params[`"arguments"`], Run: c.s.run, Conn: c.s.conn}
-	if err := g.identity.fill(&ask, params, c.meta); err != nil {
+	ask := idem.Ask{Tenant: c.s.who.tenant, Tool: c.up.cfg.Name + "/" + c.name, Args: params[`"arguments"`], Run: c.s.run}
+	if err := g.identity.fill(&ask, c.s.who, place{params, c.meta, c.env.head}); err != nil {
 		refused, _ := errors.AsType[*idem.Error](err)
 		return idem.Answer{Err: refused}
 	}
+	ask.Conn = c.s.connection(ask.Task)
 	answer := g.cfg.Guard.Do(c.ctx, ask, idem.Effect{Prepare: c.prepare, Run: c.attempt})
 	if refused, ok := errors.AsType[*idem.Error](c.unfit); ok && answer.Err != nil {
 		return idem.Answer{Err: refused}
@@ -305,7 +306,7 @@ func (c *call) attempt(ctx context.Context, d idem.Dispatch) idem.Outcome {
 		id = span{id.from + shift, id.to + shift}
 	}
 	ends, cut := make(chan idem.Outcome, 1), make(chan struct{}, 1)
-	key, err := on.send(line, id, &pending{id: c.id, header: c.header(d.Key), done: func(r reply) { ends <- c.outcome(r) }, cut: func() {
+	key, err := on.send(line, id, &pending{id: c.id, from: c.s, header: c.header(d.Key), done: func(r reply) { ends <- c.outcome(r) }, cut: func() {
 		select {
 		case cut <- struct{}{}:
 		default:

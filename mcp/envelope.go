@@ -3,6 +3,7 @@ package mcp
 import (
 	"bytes"
 	"errors"
+	"net/http"
 	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -24,6 +25,7 @@ type envelope struct {
 	params span
 	result span
 	errObj span
+	head   http.Header // of the HTTP request that it came in; nil: none
 }
 
 func (e *envelope) rawID() []byte { return e.id.of(e.line) }

@@ -127,7 +127,9 @@ func (c *peer) fitted(e envelope, p *pending) (line []byte, id span, done bool) 
 			p.end(errorLine(codeNoMethod, "this server speaks an earlier protocol; what it has to say on its own cannot be subscribed to in this one"))
 			return nil, span{}, true
 		}
-		p.fit = completed(e.method)
+		if modernHello(e) != nil { // it may share the conversation with others
+			p.fit = completed(e.method)
+		}
 	}
 	return e.line, e.id, false
 }

@@ -17,7 +17,8 @@ type Config struct {
 	Servers  []Server // at least one, each with a name of its own
 	Policy   Policy   // required
 	Identity Identity
-	Tenant   string // of every ask; empty: default
+	Tenant   string   // of every ask whose client has no other; empty: default
+	Tenants  []string // further ones, of clients over HTTP
 	// Prefix: clients see server__tool (names: prefix).
 	Prefix  bool
 	Version string // of this program, for clients of several servers
@@ -192,8 +193,10 @@ func (g *Gateway) ownLocked(server string) (*Upstream, error) {
 func (g *Gateway) lostProcess(server, incarnation string) {
 	ctx, cancel := context.WithTimeout(context.Background(), lostLimit)
 	defer cancel()
-	if err := g.cfg.Guard.LostProcess(ctx, g.cfg.Tenant, server, incarnation); err != nil {
-		g.cfg.Log.Error().Err(err).Str("incarnation", incarnation).Msg("cannot record what was lost with the upstream's process")
+	for _, tenant := range append([]string{g.cfg.Tenant}, g.cfg.Tenants...) {
+		if err := g.cfg.Guard.LostProcess(ctx, tenant, server, incarnation); err != nil {
+			g.cfg.Log.Error().Err(err).Str("incarnation", incarnation).Msg("cannot record what was lost with the upstream's process")
+		}
 	}
 }
 

@@ -230,6 +230,14 @@ func (u *Upstream) withoutHandshake(e envelope) {
 	u.changedLocked()
 }
 
+// withoutClient makes every handshake our own: requests of several clients will
+// come, and none of them speaks for all.
+func (u *Upstream) withoutClient() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.modern, u.traffic = &ownHello, true
+}
+
 // probeLocked introduces a stateless client to a process.
 func (u *Upstream) probeLocked(c *peer) {
 	c.shaking = true

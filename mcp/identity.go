@@ -2,6 +2,7 @@ package mcp
 
 import (
 	"fmt"
+	"net/http"
 	"os"
 	"strings"
 
@@ -11,8 +12,9 @@ import (
 // Identity says where the identity of an ask is read from: per member the
 // sources in their order, as the configuration names them. "_meta.X" and
 // "params.X" name one member X, whatever dots and slashes it holds; "env.X" is
-// this process's environment; "header.X" speaks of HTTP and never yields here;
-// "flag" is the value given at the start.
+// this process's environment, which says nothing of a client over HTTP;
+// "header.X" is a header of the client's HTTP request; "flag" is the value given
+// at the start.
 type Identity struct {
 	Task       []string
 	Run        []string
@@ -29,8 +31,8 @@ type Identity struct {
 
 // source is one place to look.
 type source struct {
-	kind string // _meta, params, header, or empty for a constant
-	name string // the member, quoted as scanners report it; or the constant
+	kind string // _meta, params, header, env, or empty for a constant
+	name string // the member, quoted as scanners report it; the header; or the constant
 }
 
 // identity is an Identity made ready.
@@ -58,8 +60,10 @@ func compile(in Identity) (*identity, error) {
 			case text == "flag":
 				s = source{name: c.flag}
 			case kind == "env" && name != "":
-				s = source{name: os.Getenv(name)}
-			case (kind == "_meta" || kind == "params" || kind == "header") && name != "":
+				s = source{kind: kind, name: os.Getenv(name)}
+			case kind == "header" && name != "":
+				s.name = name
+			case (kind == "_meta" || kind == "params") && name != "":
 			default:
 				return nil, fmt.Errorf("identity.%s[%d]: %q is none of _meta.NAME, params.NAME, header.NAME, env.NAME, flag", c.what, i, text)
 			}
@@ -72,27 +76,37 @@ func compile(in Identity) (*identity, error) {
 // names are the members of one object and their raw values.
 type names map[string][]byte
 
+// place is where the identity of a call is looked for.
+type place struct {
+	params, meta names
+	head         http.Header
+}
+
 // raw is the value at a source; nil: none.
-func (s source) raw(params, meta names) []byte {
+func (s source) raw(in place) []byte {
 	switch s.kind {
 	case "_meta":
-		return meta[s.name]
+		return in.meta[s.name]
 	case "params":
-		return params[s.name]
+		return in.params[s.name]
+	case "header":
+		if v := in.head.Get(s.name); v != "" {
+			return quote(v)
+		}
 	}
 	return nil
 }
 
 // text is the first source that has a text or a number; others are skipped.
-func text(sources []source, params, meta names) string {
+func text(sources []source, who caller, in place) string {
 	for _, s := range sources {
-		if s.kind == "" {
-			if s.name != "" {
+		if s.kind == "" || s.kind == "env" {
+			if s.name != "" && (s.kind == "" || !who.http) {
 				return s.name
 			}
 			continue
 		}
-		if t, ok := plain(s.raw(params, meta)); ok && t != "" {
+		if t, ok := plain(s.raw(in)); ok && t != "" {
 			return t
 		}
 	}
@@ -115,9 +129,9 @@ func plain(raw []byte) (string, bool) {
 
 // keyText is the first source that has anything. A key that is no proper key is
 // refused rather than skipped: its sender relies on it.
-func keyText(what string, sources []source, params, meta names) (string, error) {
+func keyText(what string, sources []source, in place) (string, error) {
 	for _, s := range sources {
-		raw := s.raw(params, meta)
+		raw := s.raw(in)
 		if len(raw) == 0 || string(raw) == "null" {
 			continue
 		}
@@ -144,22 +158,22 @@ func printable(key string) bool {
 }
 
 // fill reads the identity of a call into its ask.
-func (id *identity) fill(ask *idem.Ask, params, meta names) (err error) {
-	if ask.Task = text(id.task, params, meta); ask.Task == "" {
-		ask.Task = id.anyTask
+func (id *identity) fill(ask *idem.Ask, who caller, in place) (err error) {
+	if ask.Task = text(id.task, who, in); ask.Task == "" {
+		ask.Task = who.task
 	}
-	if run := text(id.run, params, meta); run != "" {
+	if run := text(id.run, who, in); run != "" {
 		ask.Run = run
 	}
-	ask.Step = text(id.step, params, meta)
-	if ask.HostKey, err = keyText("key", id.key, params, meta); err != nil {
+	ask.Step = text(id.step, who, in)
+	if ask.HostKey, err = keyText("key", id.key, in); err != nil {
 		return err
 	}
-	if ask.Generic, err = keyText("idempotency key", id.generic, params, meta); err != nil {
+	if ask.Generic, err = keyText("idempotency key", id.generic, in); err != nil {
 		return err
 	}
 	for _, s := range id.alias {
-		if t, ok := plain(s.raw(params, meta)); ok && t != "" {
+		if t, ok := plain(s.raw(in)); ok && t != "" {
 			ask.Aliases = append(ask.Aliases, t)
 		}
 	}

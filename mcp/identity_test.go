@@ -30,7 +30,7 @@ func TestIdentity(t *testing.T) {
 			t.Fatal(err)
 		}
 		meta, _ := gather(p[`"_meta"`])
-		if err := id.fill(&got, p, meta); err != nil {
+		if err := id.fill(&got, caller{}, place{params: p, meta: meta}); err != nil {
 			t.Errorf("%s: %v", params, err)
 		}
 		if got.Task != want.Task || got.Run != want.Run || got.Step != want.Step || got.HostKey != want.HostKey || got.Generic != want.Generic ||
@@ -40,7 +40,7 @@ func TestIdentity(t *testing.T) {
 	}
 	for _, key := range []string{`""`, `7`, `{}`, `"a\n"`, `"ü"`, `"\ud800"`, `"` + long(256) + `"`} {
 		meta, _ := gather([]byte(`{"mcp-idem/key":` + key + `}`))
-		if err := id.fill(new(idem.Ask), nil, meta); !errors.Is(err, idem.ErrInvalidArguments) {
+		if err := id.fill(new(idem.Ask), caller{}, place{meta: meta}); !errors.Is(err, idem.ErrInvalidArguments) {
 			t.Errorf("key %s: %v", key, err)
 		}
 	}
@@ -49,7 +49,8 @@ func TestIdentity(t *testing.T) {
 		t.Fatal(err)
 	}
 	var one, two idem.Ask
-	if without.fill(&one, nil, nil) != nil || without.fill(&two, nil, nil) != nil || one.Task == "" || one.Task != two.Task {
+	who := caller{task: without.anyTask}
+	if without.fill(&one, who, place{}) != nil || without.fill(&two, who, place{}) != nil || one.Task == "" || one.Task != two.Task {
 		t.Errorf("a process without a task: %q, %q", one.Task, two.Task)
 	}
 	for _, bad := range []string{"meta.x", "_meta", "", "_meta.", "Flag"} {

@@ -219,7 +219,9 @@ func withParam(e envelope, name string, value []byte) (envelope, error) {
 		return e, err
 	}
 	var p parser
-	return p.parse(line)
+	out, err := p.parse(line)
+	out.head = e.head
+	return out, err
 }
 
 const (

@@ -94,6 +94,7 @@ func replaced(e envelope, path []string, value []byte) envelope {
 	if err != nil {
 		return e
 	}
+	out.head = e.head
 	return out
 }
 

@@ -109,12 +109,12 @@ func (s *session) control(e envelope, name string) {
 			meta, _ = gather(raw)
 		}
 		ask := idem.Ask{Run: s.run}
-		if err := s.g.identity.fill(&ask, params, meta); err != nil {
+		if err := s.g.identity.fill(&ask, s.who, place{params, meta, e.head}); err != nil {
 			refused, _ := errors.AsType[*idem.Error](err)
 			s.passAnswer(e.rawID(), answerLine(made(refused.Text, true)))
 			return
 		}
-		result := s.g.controls.tools.Call(ctx, Caller{Tenant: s.g.cfg.Tenant, Task: ask.Task, Run: ask.Run, Step: ask.Step, Conn: s.conn}, name, params[`"arguments"`])
+		result := s.g.controls.tools.Call(ctx, Caller{Tenant: s.who.tenant, Task: ask.Task, Run: ask.Run, Step: ask.Step, Conn: s.connection(ask.Task)}, name, params[`"arguments"`])
 		answer := answerLine(result)
 		if modernHello(e) != nil {
 			answer = completed(e.method)(answer)

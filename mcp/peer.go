@@ -71,7 +71,8 @@ type peer struct {
 
 // pending is a request that the peer owes an answer.
 type pending struct {
-	id []byte // under which the client knows it; nil: it is ours
+	id   []byte   // under which the client knows it; nil: it is ours
+	from *session // its client's
 	// Of a request that passes through: whom to answer.
 	to *session
 	// Of any other: called once; it must not wait for anything.

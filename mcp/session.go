@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"sync"
 	"time"
 
@@ -19,6 +20,7 @@ type session struct {
 	out  sink
 	conn *idem.Conn
 	run  string // where each connection is a run
+	who  caller
 	ctx  context.Context
 	end  context.CancelFunc
 
@@ -62,13 +64,30 @@ func (lineSink) abandon([]byte) {}
 
 func (l lineSink) say(_ []byte, parts ...[]byte) error { return l.answer(nil, parts...) }
 
+// caller is who the client is, and how it is told from others.
+type caller struct {
+	tenant string
+	task   string // of asks that name none; empty: they have none
+	http   bool   // it came over HTTP: this process's environment is not the client's
+	// conns finds the connection of a client without a session; nil: it has one.
+	conns func(task string) *idem.Conn
+}
+
+// newSession begins a conversation with a client. ups are its own.
 func newSession(g *Gateway, ups []*Upstream, out sink) *session {
-	s := &session{g: g, ups: ups, out: out, conn: g.cfg.Guard.Conn(),
-		calls: map[string]*call{}, given: map[string]*call{}, works: map[string]context.CancelFunc{}, idle: make(chan struct{})}
-	s.ctx, s.end = context.WithCancel(context.Background())
+	s := sessionOn(g, ups, out)
 	for _, up := range ups {
 		up.client.Store(s)
 	}
+	return s
+}
+
+// sessionOn is a session on conversations with servers that it shares.
+func sessionOn(g *Gateway, ups []*Upstream, out sink) *session {
+	s := &session{g: g, ups: ups, out: out, conn: g.cfg.Guard.Conn(),
+		calls: map[string]*call{}, given: map[string]*call{}, works: map[string]context.CancelFunc{}, idle: make(chan struct{})}
+	s.ctx, s.end = context.WithCancel(context.Background())
+	s.who = caller{tenant: g.cfg.Tenant, task: g.identity.anyTask}
 	if g.cfg.Identity.NewRunPerConnection {
 		s.run = "conn-" + newID()
 	}
@@ -86,7 +105,7 @@ func (s *session) read(in io.Reader) {
 			continue
 		}
 		if len(line) > 0 {
-			s.line(line)
+			s.line(line, nil)
 		}
 		if err != nil {
 			if !errors.Is(err, io.EOF) {
@@ -109,6 +128,11 @@ const (
 // away.
 func (s *session) drain(err error) {
 	s.close()
+	s.finish(err)
+}
+
+// finish is the rest of drain, when nothing new is taken any more.
+func (s *session) finish(err error) {
 	if err == nil { // else nothing will answer any more
 		within(s.idle, s.g.cfg.Drain)
 	}
@@ -165,6 +189,18 @@ func (s *session) heard() {
 	}
 }
 
+// connection is what an ask came on.
+func (s *session) connection(task string) *idem.Conn {
+	if s.who.conns == nil {
+		return s.conn
+	}
+	c := s.who.conns(task)
+	if c != nil {
+		c.Heard() // who asks again on it has sent something since
+	}
+	return c
+}
+
 // say sends one message to the client; what it cannot take is lost.
 func (s *session) say(about []byte, parts ...[]byte) { s.said(s.out.say(about, parts...)) }
 
@@ -176,8 +212,9 @@ func (s *session) said(err error) {
 	}
 }
 
-func (s *session) line(line []byte) {
+func (s *session) line(line []byte, head http.Header) {
 	e, err := s.p.parse(line)
+	e.head = head
 	if err != nil || e.method != "notifications/cancelled" {
 		s.heard() // a cancellation may be about an answer that is thrown away
 	}
@@ -250,7 +287,7 @@ func (s *session) request(e envelope) {
 
 // passTo sends a request on, under an id of ours.
 func (s *session) passTo(up *Upstream, e envelope) {
-	up.pass(s.ctx, e, &pending{to: s, id: bytes.Clone(e.rawID()), fix: s.shownAs(up, e)})
+	up.pass(s.ctx, e, &pending{to: s, from: s, id: bytes.Clone(e.rawID()), fix: s.shownAs(up, e)})
 }
 
 // passAnswer hands an answer of the upstream to the client, under its own id.

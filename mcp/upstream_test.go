@@ -204,7 +204,7 @@ func TestNothingWasSent(t *testing.T) {
 	c := r.up.live.Load()
 	params, _ := gather([]byte(`{"name":"echo"}`))
 	line := []byte(`{"id":1,"method":"tools/call","params":{"name":"echo"}}`)
-	call := &call{s: newSession(&Gateway{cfg: Config{Guard: r.guard}}, []*Upstream{r.up}, lineSink{&lineWriter{w: io.Discard}}), up: r.up, name: "echo", params: params,
+	call := &call{s: newSession(&Gateway{cfg: Config{Guard: r.guard}, identity: &identity{}}, []*Upstream{r.up}, lineSink{&lineWriter{w: io.Discard}}), up: r.up, name: "echo", params: params,
 		env: envelope{line: line, id: span{6, 7}, params: span{38, 53}}, rules: Tool{Judge: judge}, ctx: t.Context()}
 	for _, process := range []bool{false, true} {
 		call.rules.Process = process

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -21,8 +22,18 @@ import (
 	"github.com/mcp-idem/mcp-idem/store/pgstore"
 )
 
-// gateway guards one server and speaks stdio.
+// gateway guards servers and speaks stdio.
 func (p *program) gateway(c *cobra.Command, args []string) error {
+	return p.withGateway(c, args, 0, func(ctx context.Context, h *house, _ *config.Config, _ idem.Store) error {
+		return h.gateway.Serve(ctx, p.in, p.out)
+	})
+}
+
+// withGateway opens the ledger and makes a gateway on it, for as long as f
+// serves clients. clientWait is mcp.Config's.
+func (p *program) withGateway(c *cobra.Command, args []string, clientWait time.Duration,
+	f func(ctx context.Context, h *house, cfg *config.Config, st idem.Store) error,
+) error {
 	cfg, err := p.gatewayConfig(c, args)
 	if err != nil {
 		return err
@@ -55,12 +66,12 @@ func (p *program) gateway(c *cobra.Command, args []string) error {
 	if err := os.Unsetenv("MCP_IDEM_LEDGER"); err != nil {
 		return err
 	}
-	h, err := p.house(cfg, st, log, 0)
+	h, err := p.house(cfg, st, log, clientWait)
 	if err != nil {
 		return err
 	}
 	stop := h.recover(c.Context())
-	err = h.gateway.Serve(c.Context(), p.in, p.out)
+	err = f(c.Context(), h, cfg, st)
 	stop()
 	h.close()
 	return err
@@ -177,6 +188,7 @@ type house struct {
 	control *mcp.Control // nil: agents are not offered it
 	set     *policy.Set
 	tenant  string
+	tenants []string // further ones, of clients over HTTP
 	servers []string
 	log     zerolog.Logger
 }
@@ -186,6 +198,11 @@ func (p *program) house(cfg *config.Config, st idem.Store, log zerolog.Logger, c
 	h := &house{tenant: p.tenant(cfg), log: log, servers: []string{config.OutsideServer}}
 	for _, u := range cfg.Upstreams {
 		h.servers = append(h.servers, u.Name)
+	}
+	for _, b := range cfg.HTTP.Tokens {
+		if b.Tenant != h.tenant && !slices.Contains(h.tenants, b.Tenant) {
+			h.tenants = append(h.tenants, b.Tenant)
+		}
 	}
 	var err error
 	h.set, err = cfg.Set(func(ctx context.Context, server, tool string, args []byte) ([]byte, error) {
@@ -202,7 +219,7 @@ func (p *program) house(cfg *config.Config, st idem.Store, log zerolog.Logger, c
 	if err != nil {
 		return nil, err
 	}
-	gw := mcp.Config{Guard: h.guard, Servers: servers(cfg, log), Policy: h, Identity: p.identity(cfg), Tenant: h.tenant,
+	gw := mcp.Config{Guard: h.guard, Servers: servers(cfg, log), Policy: h, Identity: p.identity(cfg), Tenant: h.tenant, Tenants: h.tenants,
 		Prefix: cfg.Prefixed(), Version: programVersion(), Drain: cfg.Drain, ClientWait: clientWait, Log: log}
 	if cfg.ControlTools && !p.flags.noControlTools {
 		h.control = mcp.NewControl(mcp.ControlConfig{Guard: h.guard, Store: st})
@@ -239,12 +256,11 @@ func (p *program) remedy(cfg *config.Config) string {
 // recover runs the recoverer until stop is called.
 func (h *house) recover(ctx context.Context) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		_ = h.guard.Recover(ctx, h.tenant, h.servers)
-	}()
-	return func() { cancel(); <-done }
+	var wg sync.WaitGroup
+	for _, tenant := range append([]string{h.tenant}, h.tenants...) {
+		wg.Go(func() { _ = h.guard.Recover(ctx, tenant, h.servers) })
+	}
+	return func() { cancel(); wg.Wait() }
 }
 
 // recordGrace is how long the outcomes of attempts whose upstream was ended may
