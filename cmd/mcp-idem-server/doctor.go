@@ -29,12 +29,16 @@ func (r *report) warn(format string, args ...any) {
 }
 
 func (p *program) doctor() *cobra.Command {
+	var suggest bool
 	c := &cobra.Command{Use: "doctor [-- COMMAND [ARGS…]]", Short: "Check the ledger, and explain which policy applies to each tool of the upstreams and what that guarantees",
 		Args: cobra.ArbitraryArgs,
 		RunE: func(c *cobra.Command, args []string) error {
 			cfg, err := p.doctorConfig(c, args)
 			if err != nil {
 				return err
+			}
+			if suggest {
+				return p.suggest(c.Context(), cfg)
 			}
 			var named config.Ledger
 			if cfg != nil {
@@ -56,6 +60,7 @@ func (p *program) doctor() *cobra.Command {
 			}
 			return nil
 		}}
+	c.Flags().BoolVar(&suggest, "suggest", false, "print policies for the tools that have none, for a person to accept")
 	p.commandFlags(c)
 	return c
 }
