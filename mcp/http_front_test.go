@@ -108,6 +108,19 @@ func (v *visitor) request(ctx context.Context, method, body string, head ...stri
 	return webClient.Do(req)
 }
 
+// wants makes a request and wants its status.
+func (v *visitor) wants(status int, method, body string, head ...string) {
+	v.t.Helper()
+	resp, err := v.request(v.t.Context(), method, body, head...)
+	if err != nil {
+		v.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != status {
+		v.t.Errorf("%s: status %d, want %d", method, resp.StatusCode, status)
+	}
+}
+
 // post wants a status, and every part in the body.
 func (v *visitor) post(status int, body string, parts ...string) string {
 	v.t.Helper()
@@ -166,10 +179,7 @@ func TestFrontSession(t *testing.T) {
 		t.Error("two clients have one session")
 	}
 	other.post(200, callLine(1, "echo", `"mcp-idem/task":"t","mcp-idem/step":"s"`), `"mcp-idem/replayed":true`)
-	resp, err := v.request(t.Context(), http.MethodDelete, "")
-	if err != nil || resp.StatusCode != http.StatusNoContent {
-		t.Fatalf("%v, %v", resp, err)
-	}
+	v.wants(http.StatusNoContent, http.MethodDelete, "")
 	v.post(404, `{"jsonrpc":"2.0","id":3,"method":"ping"}`, "not known")
 	if n := strings.Count(w.seen(), "call echo"); n != 1 {
 		t.Errorf("%d effects", n)
@@ -192,7 +202,7 @@ func TestFrontStreams(t *testing.T) {
 		t.Errorf("%s, %v:\n%s", ct, err, b)
 	}
 	general, err := v.request(t.Context(), http.MethodGet, "")
-	if err != nil || general.StatusCode != 200 {
+	if err != nil || general.StatusCode != http.StatusOK {
 		t.Fatalf("%v, %v", general, err)
 	}
 	defer general.Body.Close()
@@ -258,14 +268,8 @@ func TestFrontRefuses(t *testing.T) {
 	}
 	v := w.visitor().handshake()
 	v.post(413, `{"jsonrpc":"2.0","id":1,"method":"ping","params":{"x":"`+strings.Repeat("x", 1000)+`"}}`)
-	resp, err := v.request(t.Context(), http.MethodPost, `{}`, "Content-Type", "text/plain")
-	if err != nil || resp.StatusCode != http.StatusUnsupportedMediaType {
-		t.Errorf("%v, %v", resp, err)
-	}
-	resp, err = v.request(t.Context(), http.MethodPut, `{}`)
-	if err != nil || resp.StatusCode != http.StatusMethodNotAllowed {
-		t.Errorf("%v, %v", resp, err)
-	}
+	v.wants(http.StatusUnsupportedMediaType, http.MethodPost, `{}`, "Content-Type", "text/plain")
+	v.wants(http.StatusMethodNotAllowed, http.MethodPut, `{}`)
 }
 
 // TestFrontWithoutSession serves clients of the stateless protocol, and those

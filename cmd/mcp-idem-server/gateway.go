@@ -24,14 +24,16 @@ import (
 
 // gateway guards servers and speaks stdio.
 func (p *program) gateway(c *cobra.Command, args []string) error {
-	return p.withGateway(c, args, 0, func(ctx context.Context, h *house, _ *config.Config, _ idem.Store) error {
+	none := func(*config.Config) error { return nil }
+	return p.withGateway(c, args, 0, none, func(ctx context.Context, h *house, _ *config.Config, _ idem.Store) error {
 		return h.gateway.Serve(ctx, p.in, p.out)
 	})
 }
 
 // withGateway opens the ledger and makes a gateway on it, for as long as f
-// serves clients. clientWait is mcp.Config's.
-func (p *program) withGateway(c *cobra.Command, args []string, clientWait time.Duration,
+// serves clients. clientWait is mcp.Config's. check may refuse the configuration
+// before anything is touched.
+func (p *program) withGateway(c *cobra.Command, args []string, clientWait time.Duration, check func(*config.Config) error,
 	f func(ctx context.Context, h *house, cfg *config.Config, st idem.Store) error,
 ) error {
 	cfg, err := p.gatewayConfig(c, args)
@@ -40,6 +42,9 @@ func (p *program) withGateway(c *cobra.Command, args []string, clientWait time.D
 	}
 	if len(cfg.Upstreams) == 0 {
 		return usagef("%s: mcpServers names no server to guard", cfg.File)
+	}
+	if err := check(cfg); err != nil {
+		return err
 	}
 	at, err := p.ledgerPlace(cfg.Ledger)
 	if err != nil {

@@ -46,8 +46,13 @@ func (p *program) serve() *cobra.Command {
 	p.commandFlags(c)
 	p.gatewayFlags(c)
 	c.RunE = func(c *cobra.Command, args []string) error {
-		return p.withGateway(c, args, -1, func(ctx context.Context, h *house, cfg *config.Config, st idem.Store) error {
-			return p.serveHTTP(ctx, h, cfg, st, &f)
+		var at config.HTTPServer
+		check := func(cfg *config.Config) (err error) {
+			at, err = f.listenAt(cfg)
+			return err
+		}
+		return p.withGateway(c, args, -1, check, func(ctx context.Context, h *house, cfg *config.Config, st idem.Store) error {
+			return serveHTTP(ctx, h, cfg, st, at)
 		})
 	}
 	return c
@@ -86,11 +91,7 @@ func (f *serveFlags) listenAt(cfg *config.Config) (at config.HTTPServer, err err
 	return at, nil
 }
 
-func (p *program) serveHTTP(ctx context.Context, h *house, cfg *config.Config, st idem.Store, f *serveFlags) error {
-	at, err := f.listenAt(cfg)
-	if err != nil {
-		return err
-	}
+func serveHTTP(ctx context.Context, h *house, cfg *config.Config, st idem.Store, at config.HTTPServer) error {
 	listener, err := net.Listen("tcp", at.Listen)
 	if err != nil {
 		return fmt.Errorf("cannot listen: %w", err)
