@@ -121,7 +121,7 @@ func examineHTTP(cfg *config.Config, r *report) *httpReport {
 	ip := net.ParseIP(host)
 	local := host == "localhost" || ip != nil && ip.IsLoopback()
 	if !local && len(h.Tokens) == 0 {
-		r.warn("http.listen %s: whoever reaches it may call every tool, since no token is asked for (http.tokens)", g.Listen)
+		r.warn("http.listen %s: whoever reaches it could call every tool, since no token is asked for (http.tokens); serve refuses that without --insecure-no-auth", g.Listen)
 	}
 	if !local && !h.TLS {
 		r.warn("http.listen %s: tokens and results go over the network in plain text, unless something before it speaks TLS (http.tls_cert, http.tls_key)", g.Listen)
