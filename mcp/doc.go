@@ -1,6 +1,22 @@
-// Package mcp is a gateway for the Model Context Protocol: it stands between a
-// client and an unmodified server, both over stdio, and lets the calls of tools
+// Package mcp is a gateway for the Model Context Protocol: it stands between
+// clients and unmodified servers, over stdio and HTTP, and lets the calls of tools
 // with side effects go through a guard.
+//
+// # Who is who
+//
+//	Gateway    the servers, the guard, the policy
+//	session    one client: over stdio ([Gateway.Serve]), or over HTTP ([Front])
+//	sink       how messages reach that client: a pipe, or the streams of requests
+//	Upstream   one conversation with one server: its incarnations, one after the
+//	           other, their handshakes, and the back-off between them
+//	peer       one incarnation: a process, or a session over HTTP, and the requests
+//	           that it owes an answer
+//	wire       how bytes get there and back
+//
+// A client with a session has conversations of its own with the servers, so that
+// nothing of one client can reach another; requests of clients without one share
+// those of their principal. Queries of ours go the way of the client that came
+// last, or a way of our own.
 //
 // # What is forwarded and what is decoded
 //
@@ -34,55 +50,69 @@
 // such a call under its own id. A tools/call without an id is not carried out.
 // A guarded tools/call that wants to run as a task is refused.
 //
-// # Eras
-//
-// Nothing depends on the protocol's version but this: a client's initialize is
-// kept and said again, with notifications/initialized, to every further process
-// of the server, whose answer is swallowed; a client that sends requests without
-// it speaks the stateless protocol and needs no such thing. A query of ours that
-// finds no client waits shortly for one, then asks server/discover and falls
-// back to initialize. When a client comes later, that process is ended, so that
-// the client's handshake meets a fresh one.
-//
 // # Several servers
 //
-// A client has a conversation of its own with every server. With one, everything
-// passes as it is. With several, or with Config.Prefix, it sees one server that
-// is put together:
+// With one server everything passes as it is. With several, or a prefix, lists are
+// put together from all pages of all servers, definitions unchanged but for the
+// name; calls and prompts are routed by name, resources by who has listed them. A
+// server that does not answer is left out of what is asked of all, and what has
+// changed is made known when it is back.
 //
-//	initialize, server/discover  said to all. Answered when all have answered, or
-//	                             could not be started, or 5 s have gone by; with
-//	                             the lowest version and everybody's capabilities
-//	lists                        every page of all, on one. Definitions keep every
-//	                             byte but the name: server__name. Without prefix a
-//	                             name that two servers have is offered of neither
-//	tools/call, prompts/get      by the name; a call of a name that two have is
-//	                             refused
-//	resources, completion        by what was listed; else asked of one after the
-//	                             other, until one does not say that it knows nothing
-//	                             of it, and so any other request
-//	logging/setLevel,            said to all
-//	subscriptions/listen
-//	ping                         answered by the gateway
+// # Eras
 //
-// One that is absent is waited for 2 s and left out; it is started again for ever,
-// and when it is back the client is told that its lists have changed. The scope
-// of an operation is the server's own name and its own name for the tool, however
-// clients see it. Server.Allows takes tools out of lists and calls, with one
-// server too.
+// Up to 2025-11-25 a conversation begins with initialize; from 2026-07-28 on every
+// request says by itself who asks. Where both sides are of one era nothing is
+// changed. A client's initialize is kept and said again, with
+// notifications/initialized, to every further incarnation of the server, whose
+// answer is swallowed. A stateless client is introduced to the server by
+// server/discover, and by initialize where the server does not know that.
 //
-// What the client has set in a server (the log's level, subscriptions) is said
-// again to its next process.
+//	a stateless client, a server that needs     discovery is answered from the server's
+//	initialize                                  hello, results are marked as complete; what
+//	                                            the server says or asks on its own is not
+//	                                            for this client
+//	a client that says initialize, a            initialize is answered from server/discover,
+//	stateless server                            requests get the client's hello and log
+//	                                            level; subscriptions are refused, and so is
+//	                                            a result that asks for input
 //
-// # Tools of our own
+// A client that says server/discover and has something to answer a server gets the
+// server's own refusal first: it may know initialize as well, with which nothing
+// is lost.
 //
-// Those of Config.Control are appended to the last page of tools, and calls of
-// them are answered here. A tool of a server that the client would see under the
-// same name gives way, and the log says so.
+// A query of ours that finds no client waits shortly for one, then introduces
+// itself. When a client comes later, that process is ended, so that the client's
+// handshake meets a fresh one.
+//
+// # Servers over HTTP
+//
+// Every message is one POST on HTTP/1.1, sent once: net/http gets no way to send a
+// body again, which it would do by itself for a request with an idempotency key,
+// and redirects are not followed. Whether bytes left is counted on the connection.
+//
+//	no connection, or nothing was written      not sent
+//	404 with a session                         not sent; another session is begun with the
+//	                                           client's hello, and what only passed through
+//	                                           is sent in that one
+//	401, 403, 413, 415                         rejected
+//	429                                        throttled, not before Retry-After
+//	any other status, a cut or empty answer    ambiguous; the end is when bytes could last
+//	                                           have left
+//	a stream of events that breaks             resumed where the server gives event ids,
+//	                                           else ambiguous
+//
+// # Clients over HTTP
+//
+// A response is JSON where the answer is all there is to say, else a stream of
+// events. What belongs to a request goes on its stream, the rest on the general one
+// or the latest request's; what nobody listens to is kept, up to 256 messages. A
+// client that goes away has not got its answer, and ends nothing. A session that
+// ends lets its calls run on until they are recorded. Streams are not resumable: who
+// asks again gets the stored outcome.
 //
 // # The server's process
 //
-// It leads a session of its own. It is started at once, and after its end when
+// A server over stdio leads a session of its own. It is started at once, and after its end when
 // something needs it, 100 ms later and up to 5 s when it keeps dying. One that
 // ends before it has answered initialize is started again and initialize said
 // again: nothing with an effect was sent. If that happens five times, or the
@@ -90,6 +120,8 @@
 // [StartError].
 //
 // # How an attempt ends
+//
+// Over stdio:
 //
 //	the pipe took no byte, or the process that     not sent
 //	was prepared for it is gone
