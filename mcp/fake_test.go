@@ -205,6 +205,8 @@ func (f *fake) call(m fakeMessage) {
 	case "progress":
 		f.write(`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"t","progress":1}}`)
 		reply(good)
+	case "pid":
+		reply(fmt.Sprintf(`{"content":[{"type":"text","text":"%d"}]}`, os.Getpid()))
 	case "raw":
 		reply(string(m.ID))
 	default:

@@ -135,15 +135,38 @@ func (g *Gateway) changedLocked() {
 	g.changed = make(chan struct{})
 }
 
-// Call calls a tool of a server past the guard: it is for queries. It goes the
-// way of the client that came last, which is waited for a little, and else a way
-// of our own. Results and errors are those of [Upstream.Call].
-func (g *Gateway) Call(ctx context.Context, server, tool string, args []byte) ([]byte, error) {
+// Call calls a tool of a server past the guard: it is for queries. It goes to the
+// incarnation that is named; empty: the way of the client that came last, which is
+// waited for a little, and else a way of our own. Results and errors are those of
+// [Upstream.Call].
+func (g *Gateway) Call(ctx context.Context, server, incarnation, tool string, args []byte) ([]byte, error) {
+	if incarnation != "" {
+		if up := g.wayTo(server, incarnation); up != nil {
+			return up.Call(ctx, tool, args)
+		}
+		return nil, fmt.Errorf("%s: %w", server, errGone)
+	}
 	up, err := g.way(ctx, server)
 	if err != nil {
 		return nil, err
 	}
 	return up.Call(ctx, tool, args)
+}
+
+// wayTo finds who speaks with an incarnation.
+func (g *Gateway) wayTo(server, incarnation string) *Upstream {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	ways := g.links[server]
+	if own := g.own[server]; own != nil {
+		ways = append(ways[:len(ways):len(ways)], own)
+	}
+	for _, up := range ways {
+		if c := up.live.Load(); c != nil && c.incarnation == incarnation {
+			return up
+		}
+	}
+	return nil
 }
 
 func (g *Gateway) way(ctx context.Context, server string) (*Upstream, error) {

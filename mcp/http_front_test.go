@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -229,6 +230,36 @@ func TestFrontStreams(t *testing.T) {
 		}
 	}
 	<-answered
+}
+
+// TestQueryOfAProcess goes to the process that it is about, whoever came last, and
+// to no other when that one has ended.
+func TestQueryOfAProcess(t *testing.T) {
+	t.Parallel()
+	w := startFront(t, "", HTTPConfig{})
+	one, two := w.visitor().handshake(), w.visitor().handshake()
+	pid := func(v *visitor) string {
+		got := v.post(200, callLine(1, "pid", ""))
+		return got[strings.Index(got, `"text":`):][:14]
+	}
+	first := pid(one)
+	if first == pid(two) {
+		t.Fatal("two clients have one process")
+	}
+	w.front.mu.Lock()
+	incarnation := w.front.sessions[one.session].s.ups[0].live.Load().incarnation
+	w.front.mu.Unlock()
+	got, err := w.front.g.Call(t.Context(), "fake", incarnation, "pid", nil)
+	if err != nil || !strings.Contains(string(got), first) {
+		t.Errorf("%s, %v, want %s", got, err, first)
+	}
+	one.wants(http.StatusNoContent, http.MethodDelete, "")
+	for end := time.Now().Add(5 * time.Second); err == nil && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		_, err = w.front.g.Call(t.Context(), "fake", incarnation, "pid", nil)
+	}
+	if !errors.Is(err, errGone) {
+		t.Errorf("of a process that has ended: %v", err)
+	}
 }
 
 func TestFrontBearers(t *testing.T) {

@@ -10,9 +10,11 @@ import (
 	"github.com/mcp-idem/mcp-idem/policy"
 )
 
-// Call calls a tool of an upstream, past the guard, and returns its raw result.
-// A JSON-RPC error is an error. It must be safe for concurrent use.
-type Call func(ctx context.Context, server, tool string, args []byte) (result []byte, err error)
+// Call calls a tool of the upstream that an operation was made by
+// (q.Record.Server; with state: process, of the very process: q.Record.Incarnation),
+// past the guard, and returns its raw result. A JSON-RPC error is an error. It must
+// be safe for concurrent use.
+type Call func(ctx context.Context, q idem.Lookup, tool string, args []byte) (result []byte, err error)
 
 // Tool asks with a tool of the operation's own upstream.
 type Tool struct {
@@ -51,7 +53,7 @@ func (t *Tool) query(ctx context.Context, q idem.Lookup) (idem.Finding, error) {
 	if err != nil {
 		return idem.Finding{}, err
 	}
-	raw, err := t.Call(ctx, q.Record.Server(), t.Name, args)
+	raw, err := t.Call(ctx, q, t.Name, args)
 	if err != nil {
 		return idem.Finding{}, err
 	}

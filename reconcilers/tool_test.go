@@ -30,7 +30,8 @@ type upstream struct {
 	asked  []string
 }
 
-func (u *upstream) call(_ context.Context, server, tool string, args []byte) ([]byte, error) {
+func (u *upstream) call(_ context.Context, q idem.Lookup, tool string, args []byte) ([]byte, error) {
+	server := q.Record.Server()
 	u.asked = append(u.asked, server+"/"+tool+" "+string(args))
 	return []byte(u.result), u.err
 }

@@ -210,8 +210,8 @@ func (p *program) house(cfg *config.Config, st idem.Store, log zerolog.Logger, c
 		}
 	}
 	var err error
-	h.set, err = cfg.Set(func(ctx context.Context, server, tool string, args []byte) ([]byte, error) {
-		return h.gateway.Call(ctx, server, tool, args)
+	h.set, err = cfg.Set(func(ctx context.Context, q idem.Lookup, tool string, args []byte) ([]byte, error) {
+		return h.gateway.Call(ctx, q.Record.Server(), q.Record.Incarnation, tool, args)
 	})
 	if err != nil {
 		return nil, err

@@ -176,7 +176,7 @@ func (p *program) optionalConfig() (*loaded, error) {
 	if err != nil {
 		return nil, err
 	}
-	set, err := cfg.Set(func(context.Context, string, string, []byte) ([]byte, error) {
+	set, err := cfg.Set(func(context.Context, idem.Lookup, string, []byte) ([]byte, error) {
 		return nil, fmt.Errorf("this command asks no upstream")
 	})
 	if err != nil {

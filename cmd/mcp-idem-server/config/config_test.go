@@ -44,7 +44,8 @@ func TestEverything(t *testing.T) {
 	}
 
 	var asked string
-	s, err := c.Set(func(_ context.Context, server, tool string, args []byte) ([]byte, error) {
+	s, err := c.Set(func(_ context.Context, q idem.Lookup, tool string, args []byte) ([]byte, error) {
+		server := q.Record.Server()
 		asked = server + "/" + tool + string(args)
 		return []byte(`{"content":[],"structuredContent":{"items":[{"id":"T-1"}]}}`), nil
 	})
