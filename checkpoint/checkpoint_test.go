@@ -75,7 +75,9 @@ func TestRead(t *testing.T) {
 
 func TestNotes(t *testing.T) {
 	ts := tasks(t)
-	note := func(name, value string) idem.Note { return idem.Note{Kind: checkpoint.KindRef, Name: name, Value: value} }
+	note := func(name, value string) idem.Note {
+		return idem.Note{Kind: checkpoint.KindRef, Name: name, Value: value}
+	}
 	for _, n := range []idem.Note{note("pr", "41"), note("branch", "fix"), note("pr", "42"), note("pr", "42")} {
 		if err := ts.Note(t.Context(), "t1", n); err != nil {
 			t.Fatal(err)

@@ -65,8 +65,12 @@ func newShop(t *testing.T) *shop {
 	add("buy", func(context.Context, sdk.CallToolRequest) (*sdk.CallToolResult, error) {
 		return &sdk.CallToolResult{Content: []sdk.Content{sdk.NewTextContent("bought")}, StructuredContent: json.RawMessage(`{"id":9007199254740993,"p":1.0}`)}, nil
 	})
-	add("look", func(context.Context, sdk.CallToolRequest) (*sdk.CallToolResult, error) { return sdk.NewToolResultText("seen"), nil })
-	add("fails", func(context.Context, sdk.CallToolRequest) (*sdk.CallToolResult, error) { return nil, errors.New("socket hang up") })
+	add("look", func(context.Context, sdk.CallToolRequest) (*sdk.CallToolResult, error) {
+		return sdk.NewToolResultText("seen"), nil
+	})
+	add("fails", func(context.Context, sdk.CallToolRequest) (*sdk.CallToolResult, error) {
+		return nil, errors.New("socket hang up")
+	})
 	add("panics", func(context.Context, sdk.CallToolRequest) (*sdk.CallToolResult, error) { panic("oh") })
 	add("slow", func(ctx context.Context, _ sdk.CallToolRequest) (*sdk.CallToolResult, error) {
 		<-s.hold
