@@ -24,7 +24,10 @@ func (w *httpWire) do(ctx context.Context, method string, m message, extra http.
 	}
 	var left departure
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: left.got})
-	req, err := http.NewRequestWithContext(ctx, method, w.url, body)
+	w.mu.Lock()
+	at := w.url
+	w.mu.Unlock()
+	req, err := http.NewRequestWithContext(ctx, method, at, body)
 	if err != nil {
 		return nil, 0, err
 	}

@@ -20,13 +20,13 @@ import (
 // says on its own. Nothing is ever sent twice.
 type httpWire struct {
 	peer   *peer
-	url    string
 	client *http.Client
 	ctx    context.Context
 	cancel context.CancelFunc
 	wg     sync.WaitGroup // requests, and the stream
 
 	mu      sync.Mutex
+	url     string
 	session string // Mcp-Session-Id; empty: there is none
 	version string // of the protocol, as initialize agreed on it
 	ended   bool

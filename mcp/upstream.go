@@ -28,6 +28,7 @@ type Server struct {
 
 	URL     string            // of a server that is reached over HTTP
 	Headers map[string]string // of every request to it
+	SSE     bool              // the URL is of a stream of events, of protocol 2024-11-05
 
 	// TrustHints: its readOnlyHint is believed where the policy is silent
 	// (trust_hints).
@@ -142,7 +143,10 @@ func (u *Upstream) allows(tool string) bool { return u.cfg.Allows == nil || u.cf
 
 // dial makes a new incarnation.
 func (u *Upstream) dial() (*peer, error) {
-	if u.cfg.URL != "" {
+	switch {
+	case u.cfg.SSE:
+		return u.connectSSE(), nil
+	case u.cfg.URL != "":
 		return u.connect(), nil
 	}
 	return u.spawn()
@@ -365,6 +369,8 @@ func (u *Upstream) start(after time.Duration) {
 		default:
 			u.takeLocked(c)
 		}
+	case c != nil && (u.cfg.patient || u.init != nil && u.init.owed): // it has ended already, and forget could start no other
+		u.startLocked()
 	}
 	failed := u.failed
 	u.changedLocked()

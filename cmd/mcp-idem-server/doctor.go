@@ -106,9 +106,6 @@ func (p *program) examine(ctx context.Context, cfg *config.Config, r *report) er
 // list asks every upstream for its tools. The lists of those that answered are
 // there beside an error of others.
 func (p *program) list(ctx context.Context, cfg *config.Config) ([][]*mcp.ToolInfo, error) {
-	if err := unbuilt(cfg); err != nil {
-		return make([][]*mcp.ToolInfo, len(cfg.Upstreams)), err
-	}
 	log, err := p.logger()
 	if err != nil {
 		return nil, err

@@ -102,11 +102,7 @@ func (p *program) gatewayConfig(c *cobra.Command, args []string) (*config.Config
 	case p.flags.name != "" || p.flags.trustHints:
 		return nil, usagef("--name and --trust-hints go with a command after --; in a configuration they are mcpServers and trust_hints")
 	}
-	cfg, err := p.loadConfig()
-	if err == nil {
-		err = unbuilt(cfg)
-	}
-	return cfg, err
+	return p.loadConfig()
 }
 
 func (p *program) commandConfig(args []string) (*config.Config, error) {
@@ -236,7 +232,7 @@ func (p *program) house(cfg *config.Config, st idem.Store, log zerolog.Logger, c
 
 func servers(cfg *config.Config, log zerolog.Logger) (out []mcp.Server) {
 	for _, u := range cfg.Upstreams {
-		srv := mcp.Server{Name: u.Name, Command: u.Command, Args: u.Args, Env: u.Env, Dir: u.Dir, URL: u.URL, Headers: u.Headers,
+		srv := mcp.Server{Name: u.Name, Command: u.Command, Args: u.Args, Env: u.Env, Dir: u.Dir, URL: u.URL, Headers: u.Headers, SSE: u.Type == config.TransportSSE,
 			TrustHints: slices.Contains(cfg.TrustHints, u.Name), Log: log}
 		if u.Allow != nil || u.Deny != nil { // else lists of tools need not be read
 			srv.Allows = u.Allows

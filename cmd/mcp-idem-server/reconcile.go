@@ -90,9 +90,6 @@ func (p *program) asker(ctx context.Context, l *opened) (stop func(), err error)
 	if l.cfg == nil || len(l.cfg.Upstreams) == 0 {
 		return nil, usagef("no gateway is known to run on this ledger, so the upstream has to be started here: give --config FILE")
 	}
-	if err := unbuilt(l.cfg.Config); err != nil {
-		return nil, err
-	}
 	log, err := p.logger()
 	if err != nil {
 		return nil, err
