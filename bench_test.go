@@ -89,15 +89,17 @@ func newBoltGuard(b *testing.B) (*idem.Guard, idem.Store) {
 	if err != nil {
 		b.Fatal(err)
 	}
+	b.Cleanup(func() { _ = st.Close() })
+	return guardOn(b, st), st
+}
+
+func guardOn(b *testing.B, st idem.Store) *idem.Guard {
 	g, err := idem.New(idem.Config{Store: st, Policy: rules{defaults()}, Owner: idem.Owner{Machine: "m", PID: 1}, Processes: &processes{}})
 	if err != nil {
 		b.Fatal(err)
 	}
-	b.Cleanup(func() {
-		_ = g.Close(context.Background())
-		_ = st.Close()
-	})
-	return g, st
+	b.Cleanup(func() { _ = g.Close(context.Background()) })
+	return g
 }
 
 var benchArgs = []byte(`{"order_id":"order-123","title":"Broken lamp in the hall","amount":12.50,"tags":["a","b"],"note":"` + fmt.Sprintf("%0100d", 0) + `"}`)
@@ -146,6 +148,29 @@ func BenchmarkGuardedCallOneCaller(b *testing.B) {
 	}
 	b.ReportMetric(float64(p50(ours))/float64(p50(theirs)), "ratio/two-updates")
 	b.ReportMetric(float64(p50(ours).Microseconds()), "p50-us")
+}
+
+// A second gateway on the same file: its guarded call, through the socket of the
+// one that holds it, against the holder's own. Target: at most 1.5.
+func BenchmarkSharedLedger(b *testing.B) {
+	holder, err := boltstore.Open(boltstore.Config{Path: filepath.Join(b.TempDir(), "ledger.db")})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { _ = holder.Close() })
+	joined, err := boltstore.Dial(holder.Path())
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { _ = joined.Close() })
+	first, second := guardOn(b, holder), guardOn(b, joined)
+	var own, shared []time.Duration
+	for i := 0; b.Loop(); i++ {
+		since(&own, func() { mustDo(b, first, benchAsk(2*i)) })
+		since(&shared, func() { mustDo(b, second, benchAsk(2*i+1)) })
+	}
+	b.ReportMetric(float64(p50(shared))/float64(p50(own)), "ratio/holder")
+	b.ReportMetric(float64(p50(own).Microseconds()), "p50-us")
 }
 
 // benchRef is the row that encodedRecord returns.

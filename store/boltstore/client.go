@@ -99,9 +99,11 @@ func (c *Client) isClosed() bool {
 // Load implements idem.Store.
 func (c *Client) Load(ctx context.Context, refs ...idem.Ref) (idem.Snapshot, error) {
 	var s idem.Snapshot
+	on := c.current()
 	if _, err := c.unary(ctx, methodLoad, refs, &s); err != nil {
 		return idem.Snapshot{}, err
 	}
+	c.read(on, s.Now)
 	versions(s)
 	return s, nil
 }
@@ -114,8 +116,10 @@ func (c *Client) Commit(ctx context.Context, change idem.Change) (idem.Stamp, er
 		}
 	}
 	var stamp idem.Stamp
+	on := c.current()
 	sent, err := c.unary(ctx, methodCommit, change, &stamp)
 	if err == nil {
+		c.read(on, stamp.Time)
 		return stamp, nil
 	}
 	// Whatever is not the holder's own word leaves the outcome open.
@@ -136,10 +140,39 @@ func (c *Client) List(ctx context.Context, q idem.Query) (idem.Page, error) {
 	return b.in()
 }
 
-// Clock implements idem.Store.
+// Clock implements idem.Store. Where the holder has told the time within the last
+// second, it is told from that.
 func (c *Client) Clock(ctx context.Context) (now idem.Instant, err error) {
+	if err := ctx.Err(); err != nil {
+		return 0, err
+	}
+	s, err := c.session()
+	if err != nil {
+		return 0, err
+	}
+	if now, ok := s.tell(); ok {
+		return now, nil
+	}
 	_, err = c.unary(ctx, methodClock, nil, &now)
+	c.read(s, now)
 	return now, err
+}
+
+// read notes the holder's time, if it came on that session.
+func (c *Client) read(s *session, now idem.Instant) {
+	c.mu.Lock()
+	same := c.s == s
+	c.mu.Unlock()
+	if same && s != nil {
+		s.note(now)
+	}
+}
+
+// current is the connection there is.
+func (c *Client) current() *session {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.s
 }
 
 // Watch implements idem.Store. It returns nil when the connection is lost: the

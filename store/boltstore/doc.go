@@ -70,5 +70,6 @@
 // # Clock
 //
 // The ledger's clock starts at the later of the wall clock and the highest
-// moment stored, which every commit stores, and runs on the monotonic clock.
+// moment stored, which every commit stores, and runs on the monotonic clock. The
+// other processes tell it from what the holder told them within the last second.
 package boltstore

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	idem "github.com/mcp-idem/mcp-idem"
 	"github.com/mcp-idem/mcp-idem/internal/codec"
 )
 
@@ -24,6 +25,35 @@ type session struct {
 	pending map[uint64]chan response
 	err     error // why it ended
 	done    chan struct{}
+	reading idem.Instant // the holder's clock, as it was told last
+	at      time.Time    // when that arrived; zero: never
+}
+
+// freshFor is how old a reading of the holder's clock may be to tell the time
+// from it.
+const freshFor = time.Second
+
+// note takes in a moment of the holder's clock, which has just arrived.
+func (s *session) note(now idem.Instant) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if told, ok := s.tellLocked(); now != 0 && (!ok || now > told) { // answers overtake each other
+		s.reading, s.at = now, time.Now()
+	}
+}
+
+// tell is the holder's time, told from its last reading: a little behind, by the
+// time that one took to arrive, and never ahead, since both clocks go on
+// steadily. false: it has to be asked.
+func (s *session) tell() (idem.Instant, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.tellLocked()
+}
+
+func (s *session) tellLocked() (idem.Instant, bool) {
+	age := time.Since(s.at)
+	return s.reading.Add(age), !s.at.IsZero() && age < freshFor && s.err == nil
 }
 
 func noHolder(path string, err error) error {
