@@ -3,6 +3,7 @@ package idem
 import (
 	"context"
 	"sync"
+	"time"
 )
 
 // Ask is one request that reaches the guard. Empty fields are unknown; nothing
@@ -91,7 +92,7 @@ func (a *Answer) Deliver() (done func(error)) {
 
 // Conn is one connection of a client. It remembers which answers it was given,
 // until they have surely arrived: until they were written whole and something
-// is heard after.
+// is heard after, or at that very time.
 type Conn struct {
 	mu       sync.Mutex
 	pending  []*handed
@@ -105,6 +106,7 @@ type handed struct {
 	aliases []ID
 	written bool // wholly
 	heard   bool // something came from the client since
+	heardAt time.Time
 }
 
 // mark is one delivered outcome.

@@ -45,6 +45,31 @@ func TestDelivery(t *testing.T) {
 			c.Heard()
 			done(nil)
 		}, true},
+		{"heard as the write ended", func(h *house, g *idem.Guard, c *idem.Conn) {
+			a := h.ask(g, on(c, occ()))
+			done := a.Deliver()
+			c.Heard()
+			time.Sleep(10 * time.Millisecond)
+			done(nil)
+			time.Sleep(200 * time.Millisecond)
+		}, false},
+		{"heard as the write ended, and cancelled", func(h *house, g *idem.Guard, c *idem.Conn) {
+			a := h.ask(g, on(c, occ()))
+			done := a.Deliver()
+			c.Heard()
+			done(nil)
+			time.Sleep(50 * time.Millisecond)
+			done(errGone)
+			time.Sleep(200 * time.Millisecond)
+		}, true},
+		{"heard long before the write ended", func(h *house, g *idem.Guard, c *idem.Conn) {
+			a := h.ask(g, on(c, occ()))
+			done := a.Deliver()
+			c.Heard()
+			time.Sleep(time.Second)
+			done(nil)
+			time.Sleep(time.Second)
+		}, true},
 		{"heard during the write and after", func(h *house, g *idem.Guard, c *idem.Conn) {
 			a := h.ask(g, on(c, occ()))
 			done := a.Deliver()

@@ -129,7 +129,7 @@ func (c *Conn) Heard() {
 	defer c.mu.Unlock()
 	var arrived []mark
 	c.pending = slices.DeleteFunc(c.pending, func(h *handed) bool {
-		h.heard = true
+		h.heard, h.heardAt = true, time.Now()
 		if h.written && h.mark.n > 0 {
 			arrived = append(arrived, h.mark)
 		}
@@ -156,6 +156,27 @@ func (c *Conn) hand(k mark, aliases []ID) (done func(error)) {
 	return func(err error) { c.settle(h, err) }
 }
 
+// A quick client's next message is often read before the write of the answer that
+// it follows has returned. So what is heard up to overlap before that counts as
+// heard after it, unless the client cancels within the time of reconsider: that it
+// lives says as much a moment before as a moment after.
+const (
+	overlap    = 20 * time.Millisecond
+	reconsider = 100 * time.Millisecond
+)
+
+// arrived takes an answer off the list that was neither cancelled nor confirmed.
+func (c *Conn) arrived(h *handed) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if at := slices.Index(c.pending, h); at >= 0 {
+		c.pending = slices.Delete(c.pending, at, at+1)
+		if h.mark.n > 0 {
+			c.confirm([]mark{h.mark})
+		}
+	}
+}
+
 // settle says what became of an answer that left. One that was taken back, or
 // has arrived, stays so.
 func (c *Conn) settle(h *handed, err error) {
@@ -166,6 +187,9 @@ func (c *Conn) settle(h *handed, err error) {
 	case at < 0:
 	case err == nil: // what was heard meanwhile may have been sent before
 		h.written = true
+		if h.heard && time.Since(h.heardAt) < overlap {
+			time.AfterFunc(reconsider, func() { c.arrived(h) })
+		}
 	default:
 		c.pending = slices.Delete(c.pending, at, at+1)
 		for _, a := range h.aliases {

@@ -148,7 +148,9 @@
 //
 // An answer is marked before it is written, and the mark taken back when the
 // write fails, or when the client cancels the request before it has sent anything
-// else: it has thrown the answer away. A cancellation confirms no mark.
+// else: it has thrown the answer away. A cancellation confirms no mark. What is
+// heard in the moment of the write counts as heard after it: a quick client's next
+// message overtakes the return of the write that it follows.
 //
 // # Crashes
 //
