@@ -365,9 +365,10 @@ func TestFrontClose(t *testing.T) {
 // TestFrontIdle ends sessions that nobody uses.
 func TestFrontIdle(t *testing.T) {
 	t.Parallel()
-	w := startFront(t, "", HTTPConfig{SessionIdle: 200 * time.Millisecond})
-	v := w.visitor().handshake()
-	for end := time.Now().Add(5 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+	w := startFront(t, "", HTTPConfig{SessionIdle: 500 * time.Millisecond})
+	v := w.visitor()
+	v.post(200, initLine, `"fake"`)
+	for end := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
 		w.front.mu.Lock()
 		n := len(w.front.sessions) + len(w.front.ending)
 		w.front.mu.Unlock()
