@@ -48,7 +48,8 @@ type ControlConfig struct {
 // that is kept up while this process lives. If the process ends before it is
 // completed, its outcome is unknown and waits for a person, or for an
 // idem_complete that comes after all: a late truth is evidence. That an agent
-// says "not done" is a claim and no proof.
+// says "not done" is a claim and no proof. A policy with a timeout for outside/*
+// calls a person where an agent has gone and this process goes on.
 type Control struct {
 	cfg ControlConfig
 
@@ -60,7 +61,6 @@ type Control struct {
 // begun is an effect that an agent is having.
 type begun struct {
 	attempt uint32
-	version idem.Version // of the claim
 	end     chan idem.Outcome
 }
 

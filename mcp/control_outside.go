@@ -84,7 +84,7 @@ func (c *Control) hold(d idem.Dispatch) (*begun, error) {
 	case len(c.open) >= openLimit:
 		return nil, fmt.Errorf("%d effects are begun and not completed; nothing was begun", openLimit)
 	}
-	b := &begun{attempt: d.Attempt, version: d.Record.Version, end: make(chan idem.Outcome, 1)}
+	b := &begun{attempt: d.Attempt, end: make(chan idem.Outcome, 1)}
 	c.open[op] = b
 	return b, nil
 }
@@ -183,8 +183,9 @@ func (c *Control) complete(ctx context.Context, who Caller, args []byte) (contro
 	return controlAnswer{fmt.Sprintf("Recorded: %s is %s.", v.Op, v.State), v}, nil
 }
 
-// record hands an outcome to the attempt that waits for it here, or to the
-// ledger, as a report of one that began elsewhere.
+// record writes an outcome down as a report, and then ends the attempt if it is
+// one of this process. So it is told what the ledger has, also where a timeout or
+// a person was faster. What cannot be written now, the attempt goes on trying.
 func (c *Control) record(ctx context.Context, r *idem.Record, out idem.Outcome) (*idem.Record, error) {
 	op := r.Op
 	c.mu.Lock()
@@ -193,22 +194,19 @@ func (c *Control) record(ctx context.Context, r *idem.Record, out idem.Outcome) 
 	c.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, completeWait)
 	defer cancel()
-	if b == nil {
-		after, err := c.cfg.Guard.Report(ctx, op, r.Last, out)
-		if err != nil {
-			return nil, fmt.Errorf("%s: it cannot be recorded: %w", op, err)
-		}
-		after.Op = op
-		return after, nil
+	attempt := r.Last
+	if b != nil {
+		attempt = b.attempt
 	}
-	b.end <- out
-	if err := c.cfg.Store.Watch(ctx, op, b.version); err != nil {
+	after, err := c.cfg.Guard.Report(ctx, op, attempt, out)
+	if b != nil {
+		b.end <- out
+	}
+	switch {
+	case err != nil && b != nil:
 		return nil, fmt.Errorf("%s: it is taken, and not yet written down: %w", op, err)
-	}
-	snap, err := c.cfg.Store.Load(ctx, opRef(op))
-	after := snap.Operation(op)
-	if err != nil || after == nil {
-		return nil, fmt.Errorf("%s: it is taken, and the ledger cannot be read: %w", op, err)
+	case err != nil:
+		return nil, fmt.Errorf("%s: it cannot be recorded: %w", op, err)
 	}
 	after.Op = op
 	return after, nil

@@ -25,7 +25,7 @@ type desk struct {
 
 func newDesk(t *testing.T, store idem.Store) *desk {
 	t.Helper()
-	set, err := policy.New(policy.Config{Servers: []string{"tickets", OutsideServer}})
+	set, err := policy.New(policy.Config{Servers: []string{"tickets", OutsideServer}, Tools: []policy.Tool{{Match: "outside/hurry", Timeout: 20 * time.Millisecond}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -128,18 +128,36 @@ func TestCompletedElsewhere(t *testing.T) {
 	op := d.says(agent, "idem_begin", invoice, `"status":"begun"`)["op"].(string)
 	d.Close()
 	after := newDesk(t, st)
-	for end := time.Now().Add(5 * time.Second); ; time.Sleep(5 * time.Millisecond) {
-		if after.says(agent, "idem_status", `{"op":"`+op+`"}`)["state"] == "NEEDS_REVIEW" {
-			break
-		}
-		if time.Now().After(end) {
-			t.Fatal("it is not unknown")
-		}
-	}
+	after.await(op, "NEEDS_REVIEW")
 	after.says(agent, "idem_begin", invoice, `"status":"unknown"`, "Do not do it", `"code":"NEEDS_REVIEW"`)
 	after.says(agent, "idem_task", `{}`, `"unsettled":[{"op":"`+op)
 	after.says(agent, "idem_complete", completed17(op, `"outcome":"done","external_id":"I-2"`), `"state":"COMMITTED"`)
 	after.says(agent, "idem_begin", invoice, `"status":"done"`, `"external_id":"I-2"`)
+}
+
+// await looks until an operation is in a state.
+func (d *desk) await(op, state string) {
+	d.t.Helper()
+	for end := time.Now().Add(5 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		got := d.says(agent, "idem_status", `{"op":"`+op+`"}`)["state"]
+		if got == state {
+			return
+		}
+		if time.Now().After(end) {
+			d.t.Fatalf("it is %v, want %s", got, state)
+		}
+	}
+}
+
+// TestCompletedLate: the timeout was faster than the agent, who tells what is so
+// to the same process.
+func TestCompletedLate(t *testing.T) {
+	d := newDesk(t, memory(t))
+	op := d.says(agent, "idem_begin", `{"action":"hurry"}`, `"status":"begun"`)["op"].(string)
+	d.await(op, "NEEDS_REVIEW")
+	d.says(agent, "idem_complete", completed17(op, `"outcome":"done","external_id":"I-3"`), `"state":"COMMITTED"`)
+	d.says(agent, "idem_complete", completed17(op, `"outcome":"unknown"`), `"state":"COMMITTED"`)
+	d.says(agent, "idem_begin", `{"action":"hurry"}`, `"status":"done"`, `"external_id":"I-3"`)
 }
 
 func TestNotDoneIsNoProof(t *testing.T) {
