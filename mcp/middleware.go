@@ -16,10 +16,10 @@ import (
 
 // MiddlewareConfig says how a server written with mcp-go guards its own tools.
 type MiddlewareConfig struct {
-	Guard    Guard  // required
-	Policy   Policy // required; tools are named Server/tool
-	Server   string // required
-	Identity Identity
+	Guard    Guard     // required
+	Policy   Policy    // required ([PolicyOf]); tools are named Server/tool
+	Server   string    // required
+	Identity *Identity // nil: DefaultIdentity
 	// Tenant finds whose call it is, from what authenticated it; nil: default.
 	Tenant func(ctx context.Context) string
 }
@@ -32,8 +32,14 @@ type MiddlewareConfig struct {
 // leaving does not end and from which [KeyFrom] tells the key to pass on. What it
 // returns is recorded before anybody is told, and every answer is a value of its
 // own. An error of a handler leaves the outcome open, as its text does not say how
-// far it came; a failure without effect is a result with isError, which
-// [Config.Policy] may classify.
+// far it came; a failure without effect is a result with isError, which the
+// policy may classify. A handler that asks for input has had no effect yet: its
+// operation is parked, and goes on when the input comes, also where mcp-go asks
+// an old client itself and runs the handler again.
+//
+// mcp-go does not tell whether an answer has left. One whose client was there
+// until its handler returned counts as delivered once the client sends something
+// more; clients that name steps or keys need not care.
 //
 // Tools that are added with AddTaskTool go past every middleware of mcp-go, and so
 // past this one. A call of any other that wants to run as a task is refused.
@@ -43,7 +49,11 @@ func Middleware(cfg MiddlewareConfig) (sdkserver.ToolHandlerMiddleware, error) {
 	if cfg.Guard == nil || cfg.Policy == nil || cfg.Server == "" {
 		return nil, errors.New("mcp: MiddlewareConfig needs a Guard, a Policy and the Server's name")
 	}
-	id, err := compile(cfg.Identity)
+	if cfg.Identity == nil {
+		def := DefaultIdentity()
+		cfg.Identity = &def
+	}
+	id, err := compile(*cfg.Identity)
 	if err != nil {
 		return nil, err
 	}
@@ -90,7 +100,9 @@ func (m *middleware) call(ctx context.Context, req sdk.CallToolRequest, next sdk
 	answer := m.cfg.Guard.Do(ctx, ask, idem.Effect{Run: func(attempt context.Context, d idem.Dispatch) idem.Outcome {
 		return m.run(ctx, attempt, req, next, d, rules)
 	}})
-	answer.Deliver()(nil)
+	if ctx.Err() == nil {
+		answer.Deliver()(nil)
+	}
 	return result(&answer)
 }
 

@@ -17,9 +17,7 @@ import (
 	sdkserver "github.com/mark3labs/mcp-go/server"
 
 	"github.com/mcp-idem/mcp-idem"
-	"github.com/mcp-idem/mcp-idem/internal/proc"
 	"github.com/mcp-idem/mcp-idem/policy"
-	"github.com/mcp-idem/mcp-idem/store/memstore"
 )
 
 // shop is a server written with mcp-go whose tools are guarded from the inside.
@@ -29,30 +27,31 @@ type shop struct {
 	effects map[string]int
 	keys    map[string]string
 	hold    chan struct{} // nil: the tool slow does not wait
+	server  *sdkserver.MCPServer
 	web     *httptest.Server
 }
 
 func newShop(t *testing.T) *shop {
 	t.Helper()
 	s := &shop{t: t, effects: map[string]int{}, keys: map[string]string{}, hold: make(chan struct{})}
-	set, err := policy.New(policy.Config{Servers: []string{"shop"}})
+	set, err := policy.New(policy.Config{Servers: []string{"shop"}, Tools: []policy.Tool{{Match: "shop/look", Effect: policy.EffectRead}}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	system, err := proc.New()
+	owner, processes, err := ThisProcess()
 	if err != nil {
 		t.Fatal(err)
 	}
-	guard, err := idem.New(idem.Config{Store: memstore.New(memstore.Config{}), Policy: set, Owner: system.Self(), Processes: system})
+	guard, err := idem.New(idem.Config{Store: memory(t), Policy: set, Owner: owner, Processes: processes})
 	if err != nil {
 		t.Fatal(err)
 	}
-	mw, err := Middleware(MiddlewareConfig{Guard: guard, Policy: stubPolicy{"look": {Effect: policy.EffectRead}}, Server: "shop",
-		Identity: Identity{Task: []string{"_meta.mcp-idem/task"}, Step: []string{"_meta.mcp-idem/step"}}})
+	mw, err := Middleware(MiddlewareConfig{Guard: guard, Policy: PolicyOf(set), Server: "shop"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	srv := sdkserver.NewMCPServer("shop", "1", sdkserver.WithToolHandlerMiddleware(mw))
+	srv := sdkserver.NewMCPServer("shop", "1", sdkserver.WithToolHandlerMiddleware(mw), sdkserver.WithElicitation())
+	s.server = srv
 	add := func(name string, f sdkserver.ToolHandlerFunc) {
 		srv.AddTool(sdk.NewTool(name), func(ctx context.Context, req sdk.CallToolRequest) (*sdk.CallToolResult, error) {
 			s.mu.Lock()
@@ -78,6 +77,14 @@ func newShop(t *testing.T) *shop {
 			return nil, ctx.Err()
 		}
 		return sdk.NewToolResultText("done"), nil
+	})
+	add("asks", func(_ context.Context, req sdk.CallToolRequest) (*sdk.CallToolResult, error) {
+		said := sdkserver.ElicitationResponse(req.Params.InputResponses, "sure")
+		if req.Params.RequestState != "st" || said == nil {
+			form := map[string]any{"type": "object", "properties": map[string]any{"yes": map[string]any{"type": "boolean"}}}
+			return sdkserver.NewInputRequestBuilder("st").Elicit("sure", sdk.ElicitationParams{Message: "Sure?", RequestedSchema: form}).ToolResult(), nil
+		}
+		return sdk.NewToolResultText("asked: " + string(said.Action)), nil
 	})
 	s.web = httptest.NewServer(sdkserver.NewStreamableHTTPServer(srv))
 	t.Cleanup(func() { s.web.CloseClientConnections(); s.web.Close() })

@@ -220,7 +220,7 @@ func (p *program) house(cfg *config.Config, st idem.Store, log zerolog.Logger, c
 	if err != nil {
 		return nil, err
 	}
-	gw := mcp.Config{Guard: h.guard, Servers: servers(cfg, log), Policy: h, Identity: p.identity(cfg), Tenant: h.tenant, Tenants: h.tenants,
+	gw := mcp.Config{Guard: h.guard, Servers: servers(cfg, log), Policy: mcp.PolicyOf(h.set), Identity: p.identity(cfg), Tenant: h.tenant, Tenants: h.tenants,
 		Prefix: cfg.Prefixed(), Version: programVersion(), Drain: cfg.Drain, ClientWait: clientWait, Log: log}
 	if cfg.ControlTools && !p.flags.noControlTools {
 		h.control = mcp.NewControl(mcp.ControlConfig{Guard: h.guard, Store: st})
@@ -278,18 +278,6 @@ func (h *house) close() {
 		h.log.Warn().Err(err).Msg("some outcomes are not recorded; they are reconciled at the next start")
 	}
 	h.gateway.Close()
-}
-
-// Tool implements mcp.Policy.
-func (h *house) Tool(name string) mcp.Tool {
-	t := h.set.Tool(name)
-	return mcp.Tool{
-		Effect: t.Effect, Process: t.Process, ForwardCancel: t.Cancel == policy.CancelForward,
-		Argument: t.Forward.Argument, Meta: t.Forward.Meta, Header: t.Forward.Header,
-		Judge: func(e mcp.End) idem.Outcome {
-			return t.Classify(context.Background(), policy.Facts{Result: e.Result, RPCError: e.Error, Err: e.Err, Sent: !e.NotSent, HTTPStatus: e.Status, RetryAfter: e.RetryAfter})
-		},
-	}
 }
 
 // Observe implements idem.Observer: what happens goes into the log.
