@@ -39,7 +39,7 @@ func (s *shop) ways(version string) map[string]*client.Client {
 	s.t.Helper()
 	opts := []client.ClientOption{client.WithElicitationHandler(yes{}), client.WithProtocolVersion(version)}
 	out := map[string]*client.Client{}
-	web, err := sdktransport.NewStreamableHTTP(s.web.URL+"/mcp")
+	web, err := sdktransport.NewStreamableHTTP(s.web.URL + "/mcp")
 	if err != nil {
 		s.t.Fatal(err)
 	}
