@@ -73,16 +73,36 @@ func (s *webSession) take(w http.ResponseWriter, r *http.Request, body []byte, e
 	s.say(body, r.Header)
 	st.wait(r.Context())
 	s.touch()
-	if s.free != nil { // what it asked for goes on without it
-		go func() {
-			defer s.free()
-			s.s.close()
-			if r.Context().Err() != nil {
-				s.s.end() // nobody waits for the answer any more
-			}
-			<-s.s.idle
-			s.s.end()
-		}()
+	if s.free != nil {
+		go s.seeOff(r.Context().Err() != nil, bytes.Clone(e.rawID()))
+	}
+}
+
+// againPause is how soon a server is told once more that nobody waits, for a
+// request that was on its way to it the first time.
+const againPause = time.Second
+
+// seeOff ends a conversation of one request. Where the client has left, its
+// guarded call goes on without it; anything else is taken back, for in the
+// stateless protocol a client cancels by leaving.
+func (s *webSession) seeOff(left bool, id []byte) {
+	defer s.free()
+	defer s.s.end()
+	s.s.close()
+	if left {
+		s.s.end()
+	}
+	again := time.NewTicker(againPause)
+	defer again.Stop()
+	for {
+		if left {
+			s.s.forsaken(id)
+		}
+		select {
+		case <-s.s.idle:
+			return
+		case <-again.C:
+		}
 	}
 }
 
@@ -264,5 +284,21 @@ func (k *webSink) close() {
 	}
 	if k.general != nil {
 		k.general.end()
+	}
+}
+
+// forsaken takes back what a client has asked for and waits for no more, but for a
+// guarded call, whose outcome is wanted still.
+func (s *session) forsaken(id []byte) {
+	s.mu.Lock()
+	guarded := s.calls[string(id)] != nil
+	s.mu.Unlock()
+	if guarded {
+		return
+	}
+	note := append([]byte(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":`), id...)
+	var p parser
+	if e, err := p.parse(append(note, `,"reason":"the client has left"}}`...)); err == nil {
+		s.cancelled(e)
 	}
 }
