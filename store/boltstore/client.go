@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	idem "github.com/mcp-idem/mcp-idem"
 	"github.com/mcp-idem/mcp-idem/internal/codec"
@@ -14,80 +15,119 @@ import (
 //
 // A call that is not answered within two seconds is ErrNoHolder, and a Commit
 // that may have reached the holder is ErrCommitUnknown as well; Watch waits as
-// long as its context. A lost connection is made anew by the next call.
+// long as its context. A holder that finds a request when its client has given it
+// up does nothing. A lost connection is made anew by the next call.
 type Client struct {
 	path string // of the ledger, resolved
 
 	mu     sync.Mutex
 	s      *session // nil: not connected
+	dial   *dialing // nil: nobody connects
 	closed bool
 }
 
 var _ idem.Store = (*Client)(nil)
 
+// dialing is a connection being made, for all who wait for it.
+type dialing struct {
+	done chan struct{}
+	s    *session
+	err  error
+}
+
 // Dial connects to the process that holds the ledger at path. ErrNoHolder:
 // there is none, or it does not answer.
 func Dial(path string) (idem.Store, error) {
-	c, err := dialClient(path)
-	if err != nil {
-		return nil, err
-	}
-	return c, nil
-}
-
-func dialClient(path string) (*Client, error) {
 	path, err := resolve(path)
 	if err != nil {
 		return nil, err
 	}
 	c := &Client{path: path}
-	if _, err := c.session(); err != nil {
+	if _, err := c.session(context.Background()); err != nil {
 		return nil, err
 	}
 	return c, nil
 }
 
 // session returns a live connection.
-func (c *Client) session() (*session, error) {
+func (c *Client) session(ctx context.Context) (*session, error) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	switch {
 	case c.closed:
+		c.mu.Unlock()
 		return nil, idem.ErrClosed
-	case c.s != nil && c.s.alive():
+	case c.s != nil && c.s.usable():
+		defer c.mu.Unlock()
 		return c.s, nil
 	}
-	s, err := connect(c.path)
-	if err != nil {
-		return nil, err
+	d := c.dial
+	if d == nil {
+		d = &dialing{done: make(chan struct{})}
+		c.dial = d
+		go c.connect(d)
 	}
-	c.s = s
-	return s, nil
+	c.mu.Unlock()
+	select {
+	case <-d.done:
+		return d.s, d.err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 }
 
-// unary asks for one answer. sent: the holder may have got the request.
-func (c *Client) unary(ctx context.Context, m method, in, out any) (sent bool, err error) {
+func (c *Client) connect(d *dialing) {
+	defer close(d.done)
+	d.s, d.err = connect(c.path)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.dial = nil
+	switch {
+	case d.err != nil:
+	case c.closed:
+		_ = d.s.fail(idem.ErrClosed)
+		d.err = idem.ErrClosed
+	default:
+		c.s = d.s
+	}
+}
+
+// unary asks for one answer, on a session that it returns where there is one.
+// sent: the holder may have done what was asked for, and did not say so.
+func (c *Client) unary(ctx context.Context, m method, in, out any) (s *session, sent bool, err error) {
+	begin := time.Now()
 	if err := ctx.Err(); err != nil {
-		return false, err
+		return nil, false, err
 	}
-	s, err := c.session()
-	if err != nil {
-		return false, err
+	if s, err = c.session(ctx); err != nil {
+		return nil, false, err
 	}
-	body, sent, err := s.roundTrip(ctx, m, in)
-	if err != nil {
-		// A holder that is closing did nothing and is about to be gone.
-		if !c.isClosed() && errors.Is(err, idem.ErrClosed) {
-			s.fail(err)
-			err = fmt.Errorf("%w: %s: it is closing", ErrNoHolder, c.path)
-			sent = false
+	body, sent, err := s.roundTrip(ctx, m, in, begin)
+	if _, own := errors.AsType[*remoteError](err); own {
+		switch {
+		case errors.Is(err, idem.ErrClosed):
+			s.retire()
+			err = fmt.Errorf("%w: %s", errClosing, c.path)
+		case errors.Is(err, errLate):
+			s.retire() // the next connection is told the time anew
 		}
-		return sent, err
+		return s, false, err
 	}
-	if out == nil {
-		return true, nil
+	if err != nil || out == nil {
+		return s, sent, err
 	}
-	return true, codec.Unmarshal(body, out)
+	return s, true, codec.Unmarshal(body, out)
+}
+
+// told is the ledger's time by the holder that was connected last; 0: there was
+// none.
+func (c *Client) told() idem.Instant {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.s == nil {
+		return 0
+	}
+	now, _ := c.s.tell()
+	return now
 }
 
 func (c *Client) isClosed() bool {
@@ -98,14 +138,14 @@ func (c *Client) isClosed() bool {
 
 // Load implements idem.Store.
 func (c *Client) Load(ctx context.Context, refs ...idem.Ref) (idem.Snapshot, error) {
-	var s idem.Snapshot
-	on := c.current()
-	if _, err := c.unary(ctx, methodLoad, refs, &s); err != nil {
+	var snap idem.Snapshot
+	s, _, err := c.unary(ctx, methodLoad, refs, &snap)
+	if err != nil {
 		return idem.Snapshot{}, err
 	}
-	c.read(on, s.Now)
-	versions(s)
-	return s, nil
+	s.note(snap.Now)
+	versions(snap)
+	return snap, nil
 }
 
 // Commit implements idem.Store.
@@ -116,16 +156,13 @@ func (c *Client) Commit(ctx context.Context, change idem.Change) (idem.Stamp, er
 		}
 	}
 	var stamp idem.Stamp
-	on := c.current()
-	sent, err := c.unary(ctx, methodCommit, change, &stamp)
+	s, sent, err := c.unary(ctx, methodCommit, change, &stamp)
 	if err == nil {
-		c.read(on, stamp.Time)
+		s.note(stamp.Time)
 		return stamp, nil
 	}
 	// Whatever is not the holder's own word leaves the outcome open.
-	_, own := errors.AsType[*remoteError](err)
-	_, conflict := errors.AsType[*idem.Conflict](err)
-	if sent && !own && !conflict {
+	if _, conflict := errors.AsType[*idem.Conflict](err); sent && !conflict {
 		err = fmt.Errorf("%w: %w", idem.ErrCommitUnknown, err)
 	}
 	return idem.Stamp{}, err
@@ -134,7 +171,7 @@ func (c *Client) Commit(ctx context.Context, change idem.Change) (idem.Stamp, er
 // List implements idem.Store.
 func (c *Client) List(ctx context.Context, q idem.Query) (idem.Page, error) {
 	var b pageBody
-	if _, err := c.unary(ctx, methodList, q, &b); err != nil {
+	if _, _, err := c.unary(ctx, methodList, q, &b); err != nil {
 		return idem.Page{}, err
 	}
 	return b.in()
@@ -146,33 +183,18 @@ func (c *Client) Clock(ctx context.Context) (now idem.Instant, err error) {
 	if err := ctx.Err(); err != nil {
 		return 0, err
 	}
-	s, err := c.session()
+	s, err := c.session(ctx)
 	if err != nil {
 		return 0, err
 	}
 	if now, ok := s.tell(); ok {
 		return now, nil
 	}
-	_, err = c.unary(ctx, methodClock, nil, &now)
-	c.read(s, now)
-	return now, err
-}
-
-// read notes the holder's time, if it came on that session.
-func (c *Client) read(s *session, now idem.Instant) {
-	c.mu.Lock()
-	same := c.s == s
-	c.mu.Unlock()
-	if same && s != nil {
-		s.note(now)
+	if s, _, err = c.unary(ctx, methodClock, nil, &now); err != nil {
+		return 0, err
 	}
-}
-
-// current is the connection there is.
-func (c *Client) current() *session {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.s
+	s.note(now)
+	return now, nil
 }
 
 // Watch implements idem.Store. It returns nil when the connection is lost: the
@@ -181,7 +203,7 @@ func (c *Client) Watch(ctx context.Context, id idem.ID, after idem.Version) erro
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	s, err := c.session()
+	s, err := c.session(ctx)
 	if err != nil {
 		return err
 	}
@@ -200,10 +222,14 @@ func (c *Client) Watch(ctx context.Context, id idem.ID, after idem.Version) erro
 // Close implements idem.Store. It ends the connection, not the holder.
 func (c *Client) Close() error {
 	c.mu.Lock()
-	defer c.mu.Unlock()
+	d := c.dial
 	c.closed = true
 	if c.s != nil {
-		c.s.fail(idem.ErrClosed)
+		_ = c.s.fail(idem.ErrClosed)
+	}
+	c.mu.Unlock()
+	if d != nil {
+		<-d.done
 	}
 	return nil
 }

@@ -60,6 +60,14 @@
 // judged one Change after the other inside the transaction; a conflict drops that
 // Change and no other. Readers never wait for a commit.
 //
+// # Sharing
+//
+// A process that asks the holder waits two seconds at most. Its request says until
+// when, and a holder that was stopped and finds it later does nothing. The lock
+// stays with a holder that is stopped, since it may wake in the middle of a write:
+// the others are refused until it goes on or ends. When it ends, the next call of
+// any of them takes over.
+//
 // # Effects
 //
 // A tool that keeps its data in this very file can make its effects in the

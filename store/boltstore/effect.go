@@ -60,7 +60,7 @@ func (s *Shared) Effect(fn EffectFunc) idem.Effect {
 }
 
 func (s *Shared) holder() (*Store, error) {
-	st, err := s.current(nil)
+	st, err := s.current()
 	if err != nil {
 		return nil, err
 	}

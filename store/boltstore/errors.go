@@ -37,6 +37,23 @@ var (
 	ErrNoHolder = errors.New("boltstore: no answer from the process that holds the ledger")
 )
 
+var (
+	// errSilent: the holder lives, so nobody else can have the ledger.
+	errSilent = errors.New("it does not answer; if it is stopped, let it go on, or end it")
+	// errLate: nothing was done.
+	errLate = fmt.Errorf("%w: it found the request too late", ErrNoHolder)
+	// errClosing: nothing was done.
+	errClosing = fmt.Errorf("%w: it is closing", ErrNoHolder)
+)
+
+func noHolder(path string, err error) error {
+	return fmt.Errorf("%w: %s: %w", ErrNoHolder, path, err)
+}
+
+func silent(path string) error {
+	return fmt.Errorf("%w: %s%s: %w", ErrNoHolder, path, holder(path), errSilent)
+}
+
 func damaged(path, format string, args ...any) error {
 	return fmt.Errorf("%w: %s: %s; restore it from a backup, or move it away and start a new ledger (--new-ledger), which forgets every recorded effect",
 		ErrDamaged, path, fmt.Sprintf(format, args...))

@@ -14,16 +14,25 @@ const joinWait = 2 * time.Second
 
 // Shared is an idem.Store that several processes of one user have in common.
 // One of them holds the file and serves the others; when it ends, the next call
-// of any other takes over. Safe for concurrent use.
+// of any other takes over. A holder that lives and does not answer keeps the file:
+// calls are ErrNoHolder until it answers or ends. Safe for concurrent use.
 type Shared struct {
-	cfg Config
+	cfg    Config
+	client *Client // to whoever holds the file
 
 	mu     sync.Mutex
-	store  idem.Store // *Store or *Client
+	own    *Store  // this process holds it; nil: another one does
+	search *search // nil: nobody looks
 	closed bool
 }
 
 var _ idem.Store = (*Shared)(nil)
+
+// search looks for a holder, for all who wait for one.
+type search struct {
+	done chan struct{}
+	err  error
+}
 
 // Join opens the ledger, or reaches the process that holds it. Errors are those
 // of Open, but for ErrLocked, and ErrNoHolder when the file is held by a process
@@ -32,9 +41,13 @@ func Join(cfg Config) (*Shared, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
-	s := &Shared{cfg: cfg}
-	if _, err := s.current(nil); err != nil {
+	s := &Shared{cfg: cfg, client: &Client{path: cfg.Path}}
+	var err error
+	if s.own, err = s.find(); err != nil {
 		return nil, err
+	}
+	if s.own != nil {
+		s.client.path = s.own.path // its directory may have been made just now
 	}
 	// Only the first one to come may start anew.
 	s.cfg.NewLedger = false
@@ -45,54 +58,76 @@ func Join(cfg Config) (*Shared, error) {
 func (s *Shared) Holds() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	_, ok := s.store.(*Store)
-	return ok
+	return s.own != nil
 }
 
-// current returns the store to use. lost is the one that the caller found to
-// have no holder; nil: none.
-func (s *Shared) current(lost idem.Store) (idem.Store, error) {
+// current returns the store to use.
+func (s *Shared) current() (idem.Store, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed {
+	switch {
+	case s.closed:
 		return nil, idem.ErrClosed
+	case s.own != nil:
+		return s.own, nil
 	}
-	if s.store != nil && s.store != lost {
-		return s.store, nil
+	return s.client, nil
+}
+
+// seek waits until a holder is found, or this process is it.
+func (s *Shared) seek(ctx context.Context) error {
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return idem.ErrClosed
 	}
-	next, err := s.find()
-	if err != nil {
-		return nil, err
+	if s.own != nil {
+		s.mu.Unlock()
+		return nil
 	}
-	if s.store != nil {
-		_ = s.store.Close()
+	now := s.search
+	if now == nil {
+		now = &search{done: make(chan struct{})}
+		s.search = now
+		go s.look(now)
 	}
-	s.store = next
-	return next, nil
+	s.mu.Unlock()
+	select {
+	case <-now.done:
+		return now.err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (s *Shared) look(now *search) {
+	own, err := s.find()
+	s.mu.Lock()
+	s.search, now.err = nil, err
+	if own != nil {
+		s.own = own
+	}
+	s.mu.Unlock()
+	close(now.done)
 }
 
 // find opens or dials until one of them works: a holder may be about to end, or
-// about to listen.
-func (s *Shared) find() (idem.Store, error) {
+// about to listen. nil: another process holds the file, and answers.
+func (s *Shared) find() (*Store, error) {
+	if s.cfg.NoSocket {
+		return Open(s.cfg)
+	}
 	cfg := s.cfg
 	cfg.LockWait = lockRetry
 	for end := time.Now().Add(joinWait); ; time.Sleep(2 * lockRetry) {
-		if cfg.NoSocket {
-			return Open(s.cfg)
-		}
-		c, err := dialClient(cfg.Path)
-		if err == nil {
-			return c, nil
-		}
-		if !errors.Is(err, ErrNoHolder) {
+		_, err := s.client.session(context.Background())
+		if err == nil || !errors.Is(err, ErrNoHolder) || errors.Is(err, errSilent) {
 			return nil, err
 		}
-		st, oerr := Open(cfg)
-		if oerr == nil {
-			return st, nil
-		}
-		if !errors.Is(oerr, ErrLocked) {
-			return nil, oerr
+		cfg.floor = s.client.told() // the clock does not go back with a change of the holder
+		own, oerr := Open(cfg)
+		if oerr == nil || !errors.Is(oerr, ErrLocked) {
+			return own, oerr
 		}
 		if time.Now().After(end) {
 			return nil, errors.Join(err, oerr)
@@ -100,18 +135,24 @@ func (s *Shared) find() (idem.Store, error) {
 	}
 }
 
-// try runs fn, and once more with another store if the first one had no holder
-// and the request did not reach it. reads may be asked twice in any case.
-func (s *Shared) try(reads bool, fn func(idem.Store) error) error {
-	st, err := s.current(nil)
+// try runs fn, and once more with the next holder if there was none and the
+// request did not reach it. reads may be asked twice in any case.
+func (s *Shared) try(ctx context.Context, reads bool, fn func(idem.Store) error) error {
+	st, err := s.current()
 	if err != nil {
 		return err
 	}
 	err = fn(st)
-	if !errors.Is(err, ErrNoHolder) || (!reads && errors.Is(err, idem.ErrCommitUnknown)) {
+	switch {
+	case !errors.Is(err, ErrNoHolder), errors.Is(err, errSilent):
+		return err
+	case !reads && errors.Is(err, idem.ErrCommitUnknown):
 		return err
 	}
-	if st, err = s.current(st); err != nil {
+	if err := s.seek(ctx); err != nil {
+		return err
+	}
+	if st, err = s.current(); err != nil {
 		return err
 	}
 	return fn(st)
@@ -119,30 +160,30 @@ func (s *Shared) try(reads bool, fn func(idem.Store) error) error {
 
 // Load implements idem.Store.
 func (s *Shared) Load(ctx context.Context, refs ...idem.Ref) (snap idem.Snapshot, err error) {
-	err = s.try(true, func(st idem.Store) (err error) { snap, err = st.Load(ctx, refs...); return err })
+	err = s.try(ctx, true, func(st idem.Store) (err error) { snap, err = st.Load(ctx, refs...); return err })
 	return snap, err
 }
 
 // Commit implements idem.Store.
 func (s *Shared) Commit(ctx context.Context, c idem.Change) (stamp idem.Stamp, err error) {
-	err = s.try(false, func(st idem.Store) (err error) { stamp, err = st.Commit(ctx, c); return err })
+	err = s.try(ctx, false, func(st idem.Store) (err error) { stamp, err = st.Commit(ctx, c); return err })
 	return stamp, err
 }
 
 // List implements idem.Store.
 func (s *Shared) List(ctx context.Context, q idem.Query) (page idem.Page, err error) {
-	err = s.try(true, func(st idem.Store) (err error) { page, err = st.List(ctx, q); return err })
+	err = s.try(ctx, true, func(st idem.Store) (err error) { page, err = st.List(ctx, q); return err })
 	return page, err
 }
 
 // Watch implements idem.Store.
 func (s *Shared) Watch(ctx context.Context, id idem.ID, after idem.Version) error {
-	return s.try(true, func(st idem.Store) error { return st.Watch(ctx, id, after) })
+	return s.try(ctx, true, func(st idem.Store) error { return st.Watch(ctx, id, after) })
 }
 
 // Clock implements idem.Store.
 func (s *Shared) Clock(ctx context.Context) (now idem.Instant, err error) {
-	err = s.try(true, func(st idem.Store) (err error) { now, err = st.Clock(ctx); return err })
+	err = s.try(ctx, true, func(st idem.Store) (err error) { now, err = st.Clock(ctx); return err })
 	return now, err
 }
 
@@ -150,10 +191,18 @@ func (s *Shared) Clock(ctx context.Context) (now idem.Instant, err error) {
 // takes over.
 func (s *Shared) Close() error {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
-		return nil
-	}
+	now := s.search
 	s.closed = true
-	return s.store.Close()
+	s.mu.Unlock()
+	if now != nil {
+		<-now.done
+	}
+	s.mu.Lock()
+	own := s.own
+	s.mu.Unlock()
+	err := s.client.Close()
+	if own != nil {
+		err = errors.Join(err, own.Close())
+	}
+	return err
 }

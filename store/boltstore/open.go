@@ -38,6 +38,8 @@ type Config struct {
 	ForImport bool
 	// NoSocket keeps the ledger to this process.
 	NoSocket bool
+
+	floor idem.Instant // the ledger's clock was there already
 }
 
 func (c *Config) check() (err error) {
@@ -174,7 +176,7 @@ func (o *opening) run() (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.id, s.clock = h.id, core.NewClock(o.cfg.Now, h.time)
+	s.id, s.clock = h.id, core.NewClock(o.cfg.Now, max(h.time, o.cfg.floor))
 	if err := s.grace(o.cfg.LeaseGrace); err != nil {
 		return nil, err
 	}

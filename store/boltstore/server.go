@@ -135,7 +135,7 @@ func (srv *server) greet(c net.Conn, r *bufio.Reader) bool {
 	if err := readFrame(r, helloLimit, &h); err != nil || h.Magic != wireMagic {
 		return false
 	}
-	w := welcome{Version: wireVersion}
+	w := welcome{Version: wireVersion, Now: srv.store.clock.Now()}
 	if h.Version != wireVersion {
 		w.Error = fmt.Sprintf("the holder of the ledger speaks version %d, this program %d: use one version of it", wireVersion, h.Version)
 	}
@@ -199,8 +199,14 @@ func (p *peer) watch(ctx context.Context, q call) error {
 	return p.srv.store.Watch(ctx, b.ID, b.After)
 }
 
-func (p *peer) unaryCall(q call) (any, error) {
+func (p *peer) unaryCall(q call) (body any, err error) {
 	s := p.srv.store
+	left := answerTime
+	if q.Until != 0 {
+		if left = q.Until.Sub(s.clock.Now()); left <= 0 {
+			return nil, errLate
+		}
+	}
 	switch q.Method {
 	case methodLoad:
 		var refs []idem.Ref
@@ -213,8 +219,15 @@ func (p *peer) unaryCall(q call) (any, error) {
 		if err := codec.Unmarshal(q.Body, &c); err != nil {
 			return nil, err
 		}
-		// A client that is gone does not stop what it has asked for.
-		return s.Commit(context.WithoutCancel(p.ctx), c)
+		// A client that is gone does not stop what it has asked for. One that does
+		// not wait any longer does, as long as no transaction has it.
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(p.ctx), left)
+		defer cancel()
+		stamp, err := s.Commit(ctx, c)
+		if errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, idem.ErrCommitUnknown) {
+			err = errLate
+		}
+		return stamp, err
 	case methodList:
 		var query idem.Query
 		if err := codec.Unmarshal(q.Body, &query); err != nil {
@@ -229,6 +242,9 @@ func (p *peer) unaryCall(q call) (any, error) {
 }
 
 func (p *peer) answer(id uint64, body any, err error) {
+	if err != nil && p.ctx != nil && p.ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		err = idem.ErrClosed // the connection ends because the store closes, or nobody reads this
+	}
 	r := response{ID: id, Error: errorOut(err)}
 	if err == nil && body != nil {
 		if r.Body, err = codec.Marshal(body); err != nil {

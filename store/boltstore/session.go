@@ -4,13 +4,22 @@ import (
 	"bufio"
 	"context"
 	"errors"
-	"fmt"
 	"net"
+	"os"
 	"sync"
 	"time"
 
 	idem "github.com/mcp-idem/mcp-idem"
 	"github.com/mcp-idem/mcp-idem/internal/codec"
+)
+
+const (
+	// freshFor is how old a reading of the holder's clock may be to tell the time
+	// from it.
+	freshFor = time.Second
+	// silentTime is how long a holder that let a call wait in vain is waited for
+	// by the next ones, until it is heard again.
+	silentTime = 200 * time.Millisecond
 )
 
 // session is one connection to the holder. Its only goroutine reads.
@@ -25,42 +34,15 @@ type session struct {
 	pending map[uint64]chan response
 	err     error // why it ended
 	done    chan struct{}
+	closing bool         // the holder takes nothing new; answers may still come
+	silent  bool         // a call waited in vain, and nothing was heard since
 	reading idem.Instant // the holder's clock, as it was told last
-	at      time.Time    // when that arrived; zero: never
+	at      time.Time    // when that arrived
 }
 
-// freshFor is how old a reading of the holder's clock may be to tell the time
-// from it.
-const freshFor = time.Second
-
-// note takes in a moment of the holder's clock, which has just arrived.
-func (s *session) note(now idem.Instant) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if told, ok := s.tellLocked(); now != 0 && (!ok || now > told) { // answers overtake each other
-		s.reading, s.at = now, time.Now()
-	}
-}
-
-// tell is the holder's time, told from its last reading: a little behind, by the
-// time that one took to arrive, and never ahead, since both clocks go on
-// steadily. false: it has to be asked.
-func (s *session) tell() (idem.Instant, bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.tellLocked()
-}
-
-func (s *session) tellLocked() (idem.Instant, bool) {
-	age := time.Since(s.at)
-	return s.reading.Add(age), !s.at.IsZero() && age < freshFor && s.err == nil
-}
-
-func noHolder(path string, err error) error {
-	return fmt.Errorf("%w: %s: %w", ErrNoHolder, path, err)
-}
-
+// connect reaches the holder within answerTime.
 func connect(path string) (*session, error) {
+	end := time.Now().Add(answerTime)
 	sock := socketPath(path)
 	if err := ownSocketDir(sock, false); err != nil {
 		return nil, noHolder(path, err)
@@ -71,7 +53,7 @@ func connect(path string) (*session, error) {
 	}
 	s := &session{path: path, c: c, pending: map[uint64]chan response{}, done: make(chan struct{})}
 	r := bufio.NewReader(c)
-	if err := s.greet(r); err != nil {
+	if err := s.greet(r, end); err != nil {
 		_ = c.Close()
 		return nil, err
 	}
@@ -79,36 +61,51 @@ func connect(path string) (*session, error) {
 	return s, nil
 }
 
-func (s *session) greet(r *bufio.Reader) error {
-	_ = s.c.SetDeadline(time.Now().Add(answerTime))
+func (s *session) greet(r *bufio.Reader, end time.Time) error {
+	_ = s.c.SetDeadline(end)
 	b, err := encodeFrame(hello{Magic: wireMagic, Version: wireVersion})
 	if err != nil {
 		return err
 	}
 	if _, err := s.c.Write(b); err != nil {
-		return noHolder(s.path, err)
+		return s.lost(err)
 	}
 	var w welcome
 	if err := readFrame(r, helloLimit, &w); err != nil {
-		return noHolder(s.path, err)
+		return s.lost(err)
 	}
 	if w.Error != "" {
-		return fmt.Errorf("boltstore: %s: %s", s.path, w.Error)
+		return errors.New("boltstore: " + s.path + ": " + w.Error)
 	}
+	s.reading, s.at = w.Now, time.Now()
 	return s.c.SetDeadline(time.Time{})
 }
 
-func (s *session) alive() bool {
-	select {
-	case <-s.done:
-		return false
-	default:
-		return true
+// lost is the error of a read or write.
+func (s *session) lost(err error) error {
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return silent(s.path)
 	}
+	return noHolder(s.path, err)
 }
 
-// fail ends the session; whoever waits gets err.
-func (s *session) fail(err error) {
+// usable reports whether a request may be sent.
+func (s *session) usable() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.err == nil && !s.closing
+}
+
+// retire keeps further requests away from a holder that is closing.
+func (s *session) retire() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closing = true
+}
+
+// fail ends the session; whoever waits gets the error, which it returns: that of
+// the first call.
+func (s *session) fail(err error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.err == nil {
@@ -116,18 +113,20 @@ func (s *session) fail(err error) {
 		close(s.done)
 		_ = s.c.Close()
 	}
+	return s.err
 }
 
 func (s *session) read(r *bufio.Reader) {
 	for {
 		var a response
 		if err := readFrame(r, frameLimit, &a); err != nil {
-			s.fail(noHolder(s.path, err))
+			_ = s.fail(noHolder(s.path, err))
 			return
 		}
 		s.mu.Lock()
 		ch := s.pending[a.ID]
 		delete(s.pending, a.ID)
+		s.silent = false
 		s.mu.Unlock()
 		if ch != nil { // else nobody waits for it any more
 			ch <- a
@@ -135,8 +134,9 @@ func (s *session) read(r *bufio.Reader) {
 	}
 }
 
-// start sends a request. sent is false only if no byte of it left.
-func (s *session) start(m method, in any) (id uint64, ch chan response, sent bool, err error) {
+// start sends a request of somebody who waits until end; zero: as long as it
+// takes. sent is false only if no byte of it left.
+func (s *session) start(m method, in any, end time.Time) (id uint64, ch chan response, sent bool, err error) {
 	q := call{Method: m}
 	if in != nil {
 		if q.Body, err = codec.Marshal(in); err != nil {
@@ -152,6 +152,9 @@ func (s *session) start(m method, in any) (id uint64, ch chan response, sent boo
 	s.next++
 	q.ID = s.next
 	s.pending[q.ID] = ch
+	if !end.IsZero() {
+		q.Until = s.reading.Add(end.Sub(s.at))
+	}
 	s.mu.Unlock()
 	b, err := encodeFrame(q)
 	if err == nil {
@@ -169,8 +172,7 @@ func (s *session) send(b []byte) (sent bool, err error) {
 	_ = s.c.SetWriteDeadline(time.Now().Add(answerTime))
 	n, err := s.c.Write(b)
 	if err != nil {
-		err = noHolder(s.path, err)
-		s.fail(err)
+		err = s.fail(s.lost(err))
 	}
 	return n > 0, err
 }
@@ -181,12 +183,23 @@ func (s *session) forget(id uint64) {
 	s.mu.Unlock()
 }
 
-var errSilent = errors.New("it did not answer in time")
+// patience is until when a call that began at begin waits for its answer.
+func (s *session) patience(begin time.Time) time.Time {
+	end := begin.Add(answerTime)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if soon := time.Now().Add(silentTime); s.silent && soon.Before(end) {
+		return soon
+	}
+	return end
+}
 
-// roundTrip asks and waits for the answer. A commit waits for it although its
-// context ends: a little patience is better than an unknown outcome.
-func (s *session) roundTrip(ctx context.Context, m method, in any) (body []byte, sent bool, err error) {
-	id, ch, sent, err := s.start(m, in)
+// roundTrip asks and waits for the answer of a call that began at begin. A
+// commit waits for it although its context ends: a little patience is better
+// than an unknown outcome.
+func (s *session) roundTrip(ctx context.Context, m method, in any, begin time.Time) (body []byte, sent bool, err error) {
+	end := s.patience(begin)
+	id, ch, sent, err := s.start(m, in, end)
 	if err != nil {
 		return nil, sent, err
 	}
@@ -194,17 +207,25 @@ func (s *session) roundTrip(ctx context.Context, m method, in any) (body []byte,
 	if m == methodCommit {
 		ended = nil
 	}
-	silent := time.NewTimer(answerTime)
-	defer silent.Stop()
+	over := time.NewTimer(time.Until(end))
+	defer over.Stop()
 	select {
 	case a := <-ch:
 		return a.Body, true, a.Error.in()
 	case <-s.done:
+		select {
+		case a := <-ch: // it came before the end
+			return a.Body, true, a.Error.in()
+		default:
+		}
 		return nil, true, s.err
 	case <-ended:
 		err = ctx.Err()
-	case <-silent.C:
-		err = noHolder(s.path, errSilent)
+	case <-over.C:
+		s.mu.Lock()
+		s.silent = true
+		s.mu.Unlock()
+		err = silent(s.path)
 	}
 	s.forget(id)
 	return nil, true, err
@@ -212,7 +233,7 @@ func (s *session) roundTrip(ctx context.Context, m method, in any) (body []byte,
 
 // watch waits as long as ctx, and tells the holder when it no longer does.
 func (s *session) watch(ctx context.Context, in watchBody) error {
-	id, ch, _, err := s.start(methodWatch, in)
+	id, ch, _, err := s.start(methodWatch, in, time.Time{})
 	if err != nil {
 		return err
 	}
@@ -228,4 +249,24 @@ func (s *session) watch(ctx context.Context, in watchBody) error {
 		_, _ = s.send(b)
 	}
 	return ctx.Err()
+}
+
+// note takes in a moment of the holder's clock, which has just arrived.
+func (s *session) note(now idem.Instant) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	age := time.Since(s.at)
+	if now != 0 && (age >= freshFor || now > s.reading.Add(age)) { // answers overtake each other
+		s.reading, s.at = now, time.Now()
+	}
+}
+
+// tell is the holder's time, told from its last reading: a little behind, by the
+// time that one took to arrive, and never ahead, since both clocks go on
+// steadily. false: it has to be asked.
+func (s *session) tell() (idem.Instant, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	age := time.Since(s.at)
+	return s.reading.Add(age), age < freshFor && s.err == nil
 }

@@ -52,7 +52,7 @@ func fakeHolder(t *testing.T, path string, fn func(net.Conn, call)) {
 				if readFrame(r, helloLimit, &h) != nil {
 					return
 				}
-				if (&peer{c: c}).send(welcome{Version: wireVersion}) != nil {
+				if (&peer{c: c}).send(welcome{Version: wireVersion, Now: idem.InstantOf(time.Now())}) != nil {
 					return
 				}
 				for {
@@ -77,7 +77,11 @@ func TestSilentHolder(t *testing.T) {
 		"Load":   func() error { _, err := c.Load(ctx, testRow(1).Ref); return err },
 		"Commit": func() error { _, err := c.Commit(ctx, idem.Change{Puts: []idem.Row{testRow(1)}}); return err },
 		"List":   func() error { _, err := c.List(ctx, idem.Query{}); return err },
-		"Clock":  func() error { _, err := c.Clock(ctx); return err },
+		"Clock": func() error {
+			time.Sleep(freshFor) // so long it is told from the welcome
+			_, err := c.Clock(ctx)
+			return err
+		},
 	}
 	var wg sync.WaitGroup
 	start := time.Now()
@@ -191,8 +195,8 @@ func TestHandshake(t *testing.T) {
 		send []byte
 		says string // in a welcome; empty: the connection just ends
 	}{
-		"another version":  {frame(hello{Magic: wireMagic, Version: 99}), "speaks version 1, this program 99"},
-		"another protocol": {frame(hello{Magic: "?", Version: 1}), ""},
+		"another version":  {frame(hello{Magic: wireMagic, Version: 99}), "speaks version 2, this program 99"},
+		"another protocol": {frame(hello{Magic: "?", Version: wireVersion}), ""},
 		"text":             {[]byte("GET / HTTP/1.1\r\n\r\n"), ""},
 		"a huge frame":     {binary.BigEndian.AppendUint32(nil, 1<<31), ""},
 	} {

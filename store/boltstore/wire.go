@@ -23,7 +23,7 @@ import (
 // versions refuse each other with a text that says so.
 const (
 	wireMagic   = "mcp-idem ledger"
-	wireVersion = 1
+	wireVersion = 2
 
 	frameLimit = 16 << 20
 	helloLimit = 1 << 10
@@ -37,6 +37,8 @@ type hello struct {
 type welcome struct {
 	Version uint16 `cbor:"1,keyasint"`
 	Error   string `cbor:"2,keyasint,omitempty"`
+	// Now is the ledger's clock.
+	Now idem.Instant `cbor:"3,keyasint,omitempty"`
 }
 
 type method uint8
@@ -54,6 +56,9 @@ type call struct {
 	ID     uint64          `cbor:"1,keyasint"`
 	Method method          `cbor:"2,keyasint"`
 	Body   cbor.RawMessage `cbor:"3,keyasint,omitempty"`
+	// Until is when the client stops waiting, on the ledger's clock: what a holder
+	// that was stopped finds later than that is not done. 0: it waits on.
+	Until idem.Instant `cbor:"4,keyasint,omitempty"`
 }
 
 type response struct {
@@ -116,7 +121,7 @@ var wireCodes = []struct {
 	err  error
 }{
 	{"unknown", idem.ErrCommitUnknown}, {"closed", idem.ErrClosed}, {"damaged", ErrDamaged}, {"full", ErrFull},
-	{"broken", ErrBroken}, {"read-only", ErrReadOnly},
+	{"broken", ErrBroken}, {"read-only", ErrReadOnly}, {"late", errLate},
 }
 
 func errorOut(err error) *wireError {
