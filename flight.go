@@ -110,7 +110,12 @@ func (w *asker) take(ctx context.Context, v verdict) (*flight, Answer, bool) {
 	rec.Version = v.record.Version + 1
 	switch {
 	case errors.Is(err, ErrCommitUnknown):
-		if rec = g.ours(cctx, v.op, ev.Token); rec == nil {
+		var blind error
+		if rec, blind = g.ours(cctx, v.op, ev.Token); blind != nil {
+			g.wg.Go(func() { g.disown(v.op, ev.Token, q.rules) })
+			return nil, w.blind(errors.Join(err, blind)), true
+		}
+		if rec == nil {
 			return nil, Answer{}, false
 		}
 	case errors.As(err, new(*Conflict)):
@@ -136,21 +141,46 @@ func (w *asker) unsent(v verdict, why string, err error) Answer {
 	return w.refusal(v, CodeFailed, text, err)
 }
 
+// doubtTime is how long an asker waits to see whether its claim was committed.
+const doubtTime = 2 * time.Second
+
 // ours reads an operation again after an ambiguous claim: own token and live
-// lease means claimed.
-func (g *Guard) ours(ctx context.Context, op ID, t Token) *Record {
+// lease means claimed. An error: it could not be read in time.
+func (g *Guard) ours(ctx context.Context, op ID, t Token) (*Record, error) {
+	ctx, cancel := context.WithTimeout(ctx, doubtTime)
+	defer cancel()
 	s, err := g.cfg.Store.Load(ctx, opRef(op))
 	for err != nil {
 		if !sleep(ctx, 50*time.Millisecond) {
-			return nil
+			return nil, err
 		}
 		s, err = g.cfg.Store.Load(ctx, opRef(op))
 	}
 	r := s.Operation(op)
 	if r == nil || r.State != StateStarted || r.Lease.Token != t || r.Lease.End <= s.Now {
-		return nil
+		return nil, nil
 	}
-	return r
+	return r, nil
+}
+
+// disown sees to a claim that was given up and may be on record all the same:
+// nothing was sent under it, which is recorded when the ledger can be read again.
+// Else others would have to take the attempt for one that may have applied.
+func (g *Guard) disown(op ID, t Token, rules Rules) {
+	for pause := 50 * time.Millisecond; ; pause = min(2*pause, 2*time.Second) {
+		ctx, cancel := context.WithTimeout(g.ctx, recordTimeout)
+		_, err := g.change(ctx, op, nil, func(r *Record, now Instant) (Event, []Need) {
+			if r.Lease.Token != t {
+				return nil, nil
+			}
+			return Report{When: When{now}, Terms: g.terms(r, rules, 0), Attempt: r.Last,
+				Outcome: Outcome{Class: ClassNotSent, Text: "the ledger could not be read after the claim, so it was given up"}}, nil
+		})
+		cancel()
+		if err == nil || errors.Is(err, ErrNoOperation) || errors.Is(err, ErrLate) || errors.As(err, new(*TransitionError)) || !sleep(g.ctx, pause) {
+			return
+		}
+	}
 }
 
 func (g *Guard) launch(op ID, rec *Record, rules Rules, e Effect, site Site) *flight {

@@ -1,6 +1,7 @@
 package idem_test
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"time"
@@ -139,6 +140,43 @@ func TestClaimOfUnknownFate(t *testing.T) {
 		wantResult(t, h.ask(g, step("s1")), first, false)
 		h.wantDispatches(1)
 	})
+	for name, c := range map[string]struct {
+		applied bool
+		blind   time.Duration
+	}{
+		"applied, and the ledger cannot be read for long": {true, 10 * time.Second},
+		"applied, and not before the lease is over":       {true, time.Minute},
+		"not applied, and the ledger cannot be read":      {false, 10 * time.Second},
+	} {
+		timed(t, name, func(t *testing.T, h *house) {
+			other := h.guard()
+			g := h.guard()
+			way := h.last
+			way.judge = func(change idem.Change, commit func() (idem.Stamp, error)) (idem.Stamp, error, bool) {
+				way.mu.Lock()
+				way.judge, way.loading, way.broken = nil, errDisk, errDisk
+				way.mu.Unlock()
+				if c.applied {
+					_, _ = commit()
+				}
+				return idem.Stamp{}, idem.ErrCommitUnknown, true
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			go func() { _ = other.Recover(ctx, "default", []string{"tickets"}) }()
+			begun := time.Now()
+			wantCode(t, h.ask(g, step("s1")), idem.CodeLedgerUnavailable)
+			if d := time.Since(begun); d > 3*time.Second {
+				t.Errorf("refused after %s", d)
+			}
+			time.Sleep(c.blind)
+			way.lose(nil)
+			time.Sleep(5 * time.Second)
+			h.wantDispatches(0)
+			wantResult(t, h.ask(g, step("s1")), first, false)
+			h.wantDispatches(1)
+		})
+	}
 	for _, applied := range []bool{true, false} {
 		timed(t, "an outcome's", func(t *testing.T, h *house) {
 			g := h.guard()
