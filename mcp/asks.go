@@ -86,6 +86,12 @@ func (a *asks) drop(c *peer, client *session) {
 
 // fromPeer takes a request or a notification of the server.
 func (u *Upstream) fromPeer(c *peer, e envelope, via *pending) {
+	if k := u.tokens.Load(); k != nil && e.method == "notifications/progress" {
+		if client, id, line := k.restore(e); client != nil {
+			client.say(id, line)
+		}
+		return
+	}
 	client := u.client.Load()
 	if via != nil && via.from != nil { // of several that share the conversation, the one that asked
 		client = via.from
@@ -125,17 +131,22 @@ func (u *Upstream) fromPeer(c *peer, e envelope, via *pending) {
 			return
 		}
 	}
-	if client == nil {
-		return
-	}
 	line, of, ok := c.subscribed(e)
 	if !ok {
 		return
 	}
-	if about == nil {
-		about = of
+	if of != nil {
+		about, client = of.id, of.from
 	}
-	client.say(about, line)
+	if client != nil {
+		client.say(about, line)
+		return
+	}
+	for _, p := range c.listeners(e) {
+		if line, err := marked(e, p.id); err == nil {
+			p.from.say(p.id, line)
+		}
+	}
 }
 
 // answerOwn answers a server's request where no client is there to do it.

@@ -92,8 +92,8 @@ func (s *session) call(e envelope) {
 	}
 }
 
-// callOf takes a tools/call whose server is known.
-func (s *session) callOf(up *Upstream, e envelope, name string) {
+// callTo takes a tools/call whose server is known.
+func (s *session) callTo(up *Upstream, e envelope, name string) {
 	rules := s.g.cfg.Policy.Tool(up.cfg.Name + "/" + name)
 	if rules.Effect == policy.EffectRead {
 		s.passTo(up, e)

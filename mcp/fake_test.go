@@ -148,7 +148,7 @@ func (f *fake) line(line []byte) {
 			result(`{"tools":[{"name":"peek","annotations":{"readOnlyHint":true},"inputSchema":{"type":"object"},"x":9007199254740993}],"nextCursor":"page2"}`)
 			return
 		}
-		result(`{"tools":[{"name":"strict","inputSchema":{"type":"object","properties":{"a":{}},"additionalProperties":false}}]}`)
+		result(`{"tools":[{"name":"strict","inputSchema":{"type":"object","properties":{"a":{}},"additionalProperties":false}},{"name":"routed","inputSchema":{"type":"object","properties":{"to":{"type":"object","properties":{"region":{"type":"string","x-mcp-header":"Region"}}},"n":{"type":"integer","x-mcp-header":"N"}}}}]}`)
 	case "tools/call":
 		f.wg.Go(func() { f.call(m) })
 	default:
@@ -204,6 +204,12 @@ func (f *fake) call(m fakeMessage) {
 		reply(`{"resultType":"input_required","inputRequests":{},"requestState":"st"}`)
 	case "progress":
 		f.write(`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"t","progress":1}}`)
+		reply(good)
+	case "steps":
+		token := find(p.Meta, "progressToken")
+		for i := range steps {
+			f.write(`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":%s,"progress":%d}}`, token, i)
+		}
 		reply(good)
 	case "pid":
 		reply(fmt.Sprintf(`{"content":[{"type":"text","text":"%d"}]}`, os.Getpid()))

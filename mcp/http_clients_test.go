@@ -1,8 +1,12 @@
 package mcp
 
 import (
+	"bufio"
+	"context"
 	"net/http"
 	"os"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -136,5 +140,82 @@ func TestFrontGoSDK(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestFrontStatelessProgress: requests of one principal that share the servers have
+// the same ids and tokens of progress, and each hears only of its own.
+func TestFrontStatelessProgress(t *testing.T) {
+	t.Parallel()
+	v := startFront(t, "", HTTPConfig{}).visitor()
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			got := v.post(http.StatusOK, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"steps","_meta":{"progressToken":7,`+helloMeta+`}}}`, `"done"`)
+			if n := strings.Count(got, `"progressToken":7`); n != steps {
+				t.Errorf("%d messages of progress, want %d", n, steps)
+			}
+		})
+	}
+	all.Wait()
+}
+
+// TestFrontSubscriptions: a subscription of a client without a session ends with
+// its client, or with the gateway.
+func TestFrontSubscriptions(t *testing.T) {
+	t.Parallel()
+	w := frontOfSDK(t)
+	v := w.visitor()
+	listen := func(ctx context.Context, id string) *bufio.Scanner {
+		resp, err := v.request(ctx, http.MethodPost, `{"jsonrpc":"2.0","id":`+id+`,"method":"subscriptions/listen","params":{"notifications":{"toolsListChanged":true},"_meta":{`+helloMeta+`}}}`)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = resp.Body.Close() })
+		return bufio.NewScanner(resp.Body)
+	}
+	until := func(in *bufio.Scanner, text string) bool {
+		for in.Scan() {
+			if strings.Contains(in.Text(), text) {
+				return true
+			}
+		}
+		return false
+	}
+	ctx, leave := context.WithCancel(t.Context())
+	first, second := listen(ctx, `"a"`), listen(t.Context(), `1`)
+	for in, id := range map[*bufio.Scanner]string{first: `"a"`, second: `1`} {
+		if !until(in, `"io.modelcontextprotocol/subscriptionId":`+id) {
+			t.Fatalf("subscription %s is not acknowledged", id)
+		}
+	}
+	v.post(http.StatusOK, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"grow","_meta":{`+helloMeta+`}}}`, "grew")
+	for _, in := range []*bufio.Scanner{first, second} {
+		if !until(in, "list_changed") {
+			t.Fatal("the change is not told")
+		}
+	}
+	leave()
+	w.front.mu.Lock()
+	up := w.front.shared[principal{tenant: "default"}].ups[0]
+	w.front.mu.Unlock()
+	pending := func() int {
+		c := up.live.Load()
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return len(c.pending)
+	}
+	for end := time.Now().Add(10 * time.Second); pending() != 1; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%d requests are under way, want 1", pending())
+		}
+	}
+	began := time.Now()
+	w.front.Close(t.Context())
+	if took := time.Since(began); took > 1500*time.Millisecond {
+		t.Errorf("it took %s to end", took)
+	}
+	if until(second, "list_changed") {
+		t.Error("the subscription goes on")
 	}
 }

@@ -114,6 +114,10 @@ func (f *Front) post(w http.ResponseWriter, r *http.Request, who principal) {
 		writeError(w, http.StatusBadRequest, nil, code, err.Error())
 		return
 	}
+	if wrong := modernFault(r.Header, e); wrong != nil {
+		wrong.write(w, e.rawID())
+		return
+	}
 	s, status, text := f.session(r, e, who)
 	if s == nil {
 		writeError(w, status, e.rawID(), codeInvalidRequest, text)
@@ -296,8 +300,9 @@ const connsLimit = 10_000
 // sharedLinks are the conversations with the servers that requests of one
 // principal share where they have no session.
 type sharedLinks struct {
-	ups  []*Upstream
-	open sync.WaitGroup // requests
+	ups    []*Upstream
+	open   sync.WaitGroup // requests
+	tokens tokens
 
 	mu    sync.Mutex
 	conns map[string]*idem.Conn // by task

@@ -50,7 +50,7 @@ func startFront(t *testing.T, modes string, cfg HTTPConfig, change ...func(*Conf
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := Config{Guard: guard, Servers: []Server{srv}, Policy: stubPolicy{"peek": {Effect: policy.EffectRead}, "progress": {Effect: policy.EffectRead}}, Drain: 2 * time.Second, ClientWait: -1, Log: testLog(t),
+	c := Config{Guard: guard, Servers: []Server{srv}, Policy: stubPolicy{"peek": {Effect: policy.EffectRead}, "progress": {Effect: policy.EffectRead}, "steps": {Effect: policy.EffectRead}}, Drain: 2 * time.Second, ClientWait: -1, Log: testLog(t),
 		Identity: Identity{Task: []string{"_meta.mcp-idem/task", "header.Mcp-Idem-Task"}, Step: []string{"_meta.mcp-idem/step", "header.Mcp-Idem-Step"}, Key: []string{"_meta.mcp-idem/key"},
 			GenericKey: []string{"header.Idempotency-Key"}}}
 	for _, f := range change {
@@ -86,6 +86,14 @@ type visitor struct {
 }
 
 func (v *visitor) request(ctx context.Context, method, body string, head ...string) (*http.Response, error) {
+	req, err := v.prepare(ctx, method, body, head...)
+	if err != nil {
+		return nil, err
+	}
+	return webClient.Do(req)
+}
+
+func (v *visitor) prepare(ctx context.Context, method, body string, head ...string) (*http.Request, error) {
 	req, err := http.NewRequestWithContext(ctx, method, v.url, strings.NewReader(body))
 	if err != nil {
 		return nil, err
@@ -94,6 +102,11 @@ func (v *visitor) request(ctx context.Context, method, body string, head ...stri
 	req.Header.Set("Accept", "application/json, text/event-stream")
 	for name, value := range map[string]string{"Mcp-Session-Id": v.session, "Origin": v.origin} {
 		if value != "" {
+			req.Header.Set(name, value)
+		}
+	}
+	if m := readMessage([]byte(body)); m.version != "" { // what the stateless protocol wants
+		for name, value := range map[string]string{headerVersion: m.version, headerMethod: m.method, headerName: m.name} {
 			req.Header.Set(name, value)
 		}
 	}
@@ -106,7 +119,7 @@ func (v *visitor) request(ctx context.Context, method, body string, head ...stri
 	for i := 0; i+1 < len(head); i += 2 {
 		req.Header.Set(head[i], head[i+1])
 	}
-	return webClient.Do(req)
+	return req, nil
 }
 
 // wants makes a request and wants its status.

@@ -66,9 +66,9 @@ func (w *httpWire) dress(req *http.Request, m message) {
 	w.mu.Unlock()
 	if m.version != "" {
 		h.Set(headerVersion, m.version)
-		h.Set("Mcp-Method", m.method)
+		h.Set(headerMethod, m.method)
 		if m.name != "" {
-			h.Set("Mcp-Name", headerText(m.name))
+			h.Set(headerName, headerText(m.name))
 		}
 		return
 	}

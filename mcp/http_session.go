@@ -16,7 +16,7 @@ type webSession struct {
 	f    *Front
 	s    *session
 	sink *webSink
-	free func() // of one request: called when it has its end
+	over *sharedLinks // of one request: the conversations that it is in; nil: it has its own
 	used time.Time
 
 	speak sync.Mutex // held while a message is taken
@@ -38,16 +38,16 @@ func (f *Front) oneOffLocked(who principal) *webSession {
 	if l == nil {
 		l = &sharedLinks{ups: f.g.linkAll()}
 		for _, up := range l.ups {
+			up.tokens.Store(&l.tokens)
 			up.withoutClient()
 		}
 		f.shared[who] = l
 	}
-	s := &webSession{who: who, f: f, sink: newWebSink()}
+	s := &webSession{who: who, f: f, sink: newWebSink(), over: l}
 	s.s = sessionOn(f.g, l.ups, s.sink)
 	s.s.begun = true // the servers are spoken to in our own name
 	s.s.who = caller{tenant: who.tenant, http: true, conns: func(task string) *idem.Conn { return l.conn(f.g, task) }}
 	l.open.Add(1)
-	s.free = l.open.Done
 	return s
 }
 
@@ -55,9 +55,9 @@ func (f *Front) oneOffLocked(who principal) *webSession {
 func (s *webSession) take(w http.ResponseWriter, r *http.Request, body []byte, e envelope) {
 	if !e.id.there() || e.method == "" { // a notification, or an answer to a server
 		s.say(body, r.Header)
-		if s.free != nil {
+		if s.over != nil {
 			s.s.end()
-			s.free()
+			s.over.open.Done()
 		}
 		w.WriteHeader(http.StatusAccepted)
 		return
@@ -66,16 +66,29 @@ func (s *webSession) take(w http.ResponseWriter, r *http.Request, body []byte, e
 		w.Header().Set(headerSession, s.id)
 	}
 	st := newWebStream(w, r)
+	st.modern = modernHello(e) != nil
 	if !s.sink.open(e, st) {
 		writeError(w, http.StatusBadRequest, e.rawID(), codeInvalidRequest, "a request of this id is under way")
 		return
 	}
-	s.say(body, r.Header)
-	st.wait(r.Context())
-	s.touch()
-	if s.free != nil {
-		go s.seeOff(r.Context().Err() != nil, bytes.Clone(e.rawID()))
+	if s.over == nil {
+		s.say(body, r.Header)
+		st.wait(nil)
+		s.touch()
+		return
 	}
+	body, drop := s.over.tokens.replace(s.s, e)
+	s.say(body, r.Header)
+	var quit <-chan struct{}
+	if e.method == "subscriptions/listen" { // it would last for ever
+		quit = s.f.quit
+	}
+	left := st.wait(quit)
+	go func() {
+		defer s.over.open.Done()
+		s.seeOff(left, bytes.Clone(e.rawID()))
+		drop()
+	}()
 }
 
 // againPause is how soon a server is told once more that nobody waits, for a
@@ -86,7 +99,6 @@ const againPause = time.Second
 // guarded call goes on without it; anything else is taken back, for in the
 // stateless protocol a client cancels by leaving.
 func (s *webSession) seeOff(left bool, id []byte) {
-	defer s.free()
 	defer s.s.end()
 	s.s.close()
 	if left {

@@ -17,7 +17,8 @@ var errClientGone = errors.New("the client has left")
 
 // webStream is one HTTP response: one answer as JSON, or a stream of events.
 type webStream struct {
-	token string // of progress, raw; empty: none
+	token  string // of progress, raw; empty: none
+	modern bool   // an error has an HTTP status that goes with it
 
 	mu      sync.Mutex
 	w       http.ResponseWriter
@@ -33,14 +34,17 @@ func newWebStream(w http.ResponseWriter, r *http.Request) *webStream {
 	return &webStream{w: w, ctl: http.NewResponseController(w), left: r.Context(), done: make(chan struct{})}
 }
 
-// wait returns when the response is complete, or the client has left. Nothing is
-// written after it.
-func (st *webStream) wait(ctx context.Context) {
+// wait returns when the response is complete, or the client has left, or quit is
+// closed. Nothing is written after it. It reports whether there was no end.
+func (st *webStream) wait(quit <-chan struct{}) (cut bool) {
 	select {
 	case <-st.done:
-	case <-ctx.Done():
-		st.end()
+		return st.left.Err() != nil
+	case <-st.left.Done():
+	case <-quit:
 	}
+	st.end()
+	return true
 }
 
 func (st *webStream) start() error {
@@ -109,6 +113,9 @@ func (st *webStream) answer(msg []byte) error {
 		return st.event(msg)
 	}
 	st.w.Header().Set("Content-Type", "application/json")
+	if st.modern {
+		st.w.WriteHeader(answerStatus(msg))
+	}
 	if _, err := st.w.Write(msg); err != nil {
 		return err
 	}

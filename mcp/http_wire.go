@@ -136,7 +136,14 @@ func (w *httpWire) request(key uint64, parts ...[]byte) (int, error) {
 // post sends one request and hands on what comes back.
 func (w *httpWire) post(key uint64, m message) {
 	via := w.peer.pendingOf(key)
-	resp, sent, err := w.do(w.ctx, http.MethodPost, m, headersOf(via))
+	extra := w.mirrored(m)
+	for name, values := range headersOf(via) {
+		if extra == nil {
+			extra = http.Header{}
+		}
+		extra[name] = values
+	}
+	resp, sent, err := w.do(w.ctx, http.MethodPost, m, extra)
 	if err != nil {
 		w.fail(key, m, reply{err: err, sent: sent, sentAt: time.Now()})
 		return
@@ -211,7 +218,8 @@ func (w *httpWire) pause(try int) bool {
 }
 
 // refused takes a response that is no success. A JSON-RPC error in it is the
-// answer of who asks for more than an outcome.
+// answer of who asks for more than an outcome; in the stateless protocol it is
+// everybody's, where the status is the one that goes with it.
 func (w *httpWire) refused(key uint64, m message, resp *http.Response) {
 	body, _ := io.ReadAll(io.LimitReader(resp.Body, errorBodyLimit))
 	r := reply{status: resp.StatusCode, retryAfter: retryAfter(resp.Header), sent: 1, sentAt: time.Now(), err: statusError(resp.StatusCode, body)}
@@ -221,6 +229,12 @@ func (w *httpWire) refused(key uint64, m message, resp *http.Response) {
 	var p parser
 	if env, err := p.parse(bytes.TrimSpace(body)); err == nil && env.errObj.there() {
 		r.env = env
+		if m.version != "" && errorStatus(rpcError(env.errObj.of(env.line)).Code) == resp.StatusCode {
+			if id, err := keyOf(env.rawID()); err == nil && id == key {
+				w.peer.answer(env, nil)
+				return
+			}
+		}
 	}
 	w.fail(key, m, r)
 }

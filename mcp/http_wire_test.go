@@ -329,9 +329,14 @@ func TestStatelessClientOverHTTP(t *testing.T) {
 	srv.AddTool(sdk.NewTool("écho"), func(context.Context, sdk.CallToolRequest) (*sdk.CallToolResult, error) {
 		return sdk.NewToolResultText("hello"), nil
 	})
+	srv.AddTool(sdk.NewToolWithRawSchema("routed", "", json.RawMessage(`{"type":"object","properties":{"region":{"type":"string","x-mcp-header":"Region"}}}`)), func(_ context.Context, r sdk.CallToolRequest) (*sdk.CallToolResult, error) {
+		return sdk.NewToolResultText("at " + r.Header.Get("Mcp-Param-Region")), nil
+	})
 	web := httptest.NewServer(sdkserver.NewStreamableHTTPServer(srv, sdkserver.WithStateLess(true)))
 	t.Cleanup(web.Close)
 	r := startWeb(t, web.URL+"/mcp")
+	r.send(`{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"routed","arguments":{"region":"eu"},` + modernMeta(`{}`) + `}}`)
+	r.expect(`"id":3`, "at eu")
 	r.send(`{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{` + modernMeta(`{}`) + `}}`)
 	r.expect(`"id":1`, `"écho"`)
 	r.send(`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"écho",` + modernMeta(`{}`) + `}}`)

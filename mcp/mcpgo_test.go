@@ -22,8 +22,8 @@ import (
 	"github.com/mcp-idem/mcp-idem/policy"
 )
 
-// steps is how many messages of progress the server of mcp-go sends in a call:
-// it queues 100 and drops the rest.
+// steps is how many messages of progress a server sends in a call: that of mcp-go
+// queues 100 and drops the rest.
 const steps = 90
 
 // serveSDK is a server written with mcp-go that has one of everything.

@@ -190,7 +190,7 @@ func (s *session) passNamed(e envelope, path ...string) {
 // a copy.
 func (s *session) ask(ctx context.Context, up *Upstream, e envelope) (envelope, error) {
 	ch := make(chan reply, 1)
-	p := &pending{id: bytes.Clone(e.rawID()), fix: s.shownAs(up, e), done: func(r reply) {
+	p := &pending{id: bytes.Clone(e.rawID()), from: s, fix: s.shownAs(up, e), done: func(r reply) {
 		r.env.line = bytes.Clone(r.env.line)
 		ch <- r
 	}}

@@ -40,6 +40,9 @@ func (u *Upstream) passLater(ctx context.Context, e envelope, p *pending) {
 
 // passTo reports whether the request has its end or will get it from c.
 func (u *Upstream) passTo(c *peer, e envelope, p *pending) bool {
+	if e.method == "subscriptions/listen" {
+		p.wants = bytes.Clone(find(e.params.of(e.line), "notifications"))
+	}
 	line, id, done := c.fitted(e, p)
 	if done {
 		return true

@@ -73,6 +73,8 @@ type peer struct {
 type pending struct {
 	id   []byte   // under which the client knows it; nil: it is ours
 	from *session // its client's
+	// Of a subscription: what it is to, raw (params.notifications).
+	wants []byte
 	// Of a request that passes through: whom to answer.
 	to *session
 	// Of any other: called once; it must not wait for anything.

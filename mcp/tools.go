@@ -12,6 +12,8 @@ type ToolInfo struct {
 	Name     string
 	ReadOnly bool   // its readOnlyHint, to be believed only where trust_hints says so
 	Raw      []byte // the definition
+
+	mirrors []mirror // arguments that are headers too
 }
 
 // Takes reports whether the tool's schema allows an argument of this name:
@@ -106,6 +108,7 @@ func toolInfo(raw []byte) *ToolInfo {
 	if name := find(raw, "name"); name != nil {
 		t.Name, _ = unquote(name)
 	}
+	t.mirrors = mirrors(raw)
 	t.ReadOnly = string(find(find(raw, "annotations"), "readOnlyHint")) == "true"
 	return t
 }

@@ -89,6 +89,7 @@ type Upstream struct {
 	nextID atomic.Uint64
 	live   atomic.Pointer[peer]    // takes requests of the client; nil: wait in ready
 	client atomic.Pointer[session] // nil: no client is there
+	tokens atomic.Pointer[tokens]  // of progress, where clients share the conversation; nil: they do not
 	tools  toolCache
 
 	transport *http.Transport // to a URL
