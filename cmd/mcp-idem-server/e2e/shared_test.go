@@ -61,14 +61,70 @@ func TestHolderIsStopped(t *testing.T) {
 			st := ticketStage(t, mustBuild(t, gateway), nil)
 			holder, other := st.start(), st.start()
 			holder.Signal(syscall.SIGSTOP)
-			m := <-askInBackground(t, other, ticketTool, ticketArgs, ticketStep)
-			if code := m.Tool().MetaString("mcp-idem/code"); code != "LEDGER_UNAVAILABLE" {
-				t.Errorf("while the holder is stopped: %s", m.Raw)
+			for range 2 {
+				var wg sync.WaitGroup
+				begun := time.Now()
+				for i := range 12 {
+					args, meta := ticketArgs, ticketStep
+					if i > 0 {
+						args, meta = map[string]any{"order_id": fmt.Sprint("other-", i), "title": "x"}, step("others", fmt.Sprint(i))
+					}
+					wg.Go(func() {
+						m := <-askInBackground(t, other, ticketTool, args, meta)
+						if code := m.Tool().MetaString("mcp-idem/code"); code != "LEDGER_UNAVAILABLE" {
+							t.Errorf("while the holder is stopped: %s", m.Raw)
+						}
+					})
+				}
+				wg.Wait()
+				if d := time.Since(begun); d > refusedIn {
+					t.Errorf("refused after %s", d)
+				}
 			}
 			wantTickets(t, st, 0)
 			holder.Signal(end)
 			wantTicket(t, st, settle(t, other, ticketTool, ticketArgs, ticketStep))
 		})
+	}
+}
+
+// refusedIn is the two seconds that a holder is waited for, and what a busy machine
+// takes.
+const refusedIn = 3 * time.Second
+
+// The holder is stopped while the other gateway's calls are on their way: whatever
+// stage they are in, nothing is lost, nothing happens twice, and of what was not
+// sent nobody is called, although there is nobody to ask.
+func TestHolderIsStoppedAmidCalls(t *testing.T) {
+	t.Parallel()
+	st := ticketStage(t, mustBuild(t, gateway), map[string]any{"reconcile": nil, "retry": map[string]any{"max_attempts": 20, "initial": "10ms", "max": "50ms"}})
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	rng := rand.New(rand.NewPCG(seed, 0))
+	holder, other := st.start(), st.start()
+	const calls = 8
+	for round := range 3 {
+		var asked []<-chan rawmcp.Message
+		ask := func(i int) (map[string]any, map[string]any) {
+			return map[string]any{"order_id": fmt.Sprint(round, "-", i), "title": "round"}, step("amid", fmt.Sprint(round, "-", i))
+		}
+		for i := range calls {
+			args, meta := ask(i)
+			asked = append(asked, askInBackground(t, other, ticketTool, args, meta))
+		}
+		time.Sleep(time.Duration(rng.IntN(15_000)) * time.Microsecond)
+		holder.Signal(syscall.SIGSTOP)
+		for _, a := range asked {
+			<-a
+		}
+		holder.Signal(syscall.SIGCONT)
+		for i := range calls {
+			args, meta := ask(i)
+			if m := settle(t, other, ticketTool, args, meta); m.Tool().MetaString("mcp-idem/state") != "COMMITTED" {
+				t.Errorf("round %d, call %d: %s", round, i, m.Raw)
+			}
+		}
+		wantTickets(t, st, (round+1)*calls)
 	}
 }
 

@@ -188,7 +188,7 @@ func settle(t *testing.T, c *rawmcp.Client, tool string, args, meta map[string]a
 			t.Fatalf("%s: %s", tool, m.Raw)
 		}
 		switch code := m.Tool().MetaString("mcp-idem/code"); code {
-		case "OUTCOME_UNKNOWN", "OPERATION_IN_PROGRESS", "RETRY_SCHEDULED":
+		case "OUTCOME_UNKNOWN", "OPERATION_IN_PROGRESS", "RETRY_SCHEDULED", "EXECUTED_NOT_RECORDED":
 			time.Sleep(100 * time.Millisecond) // what an agent's next turn takes
 		case "":
 			return m

@@ -97,6 +97,9 @@ func ticketSetting(t *testing.T, l ledger, bin, dir string, more map[string]any)
 	}
 	for k, v := range more {
 		policy[k] = v
+		if v == nil {
+			delete(policy, k)
+		}
 	}
 	return setting{
 		bin: bin, ledger: l, name: "tickets", storage: dir, command: []string{self, "__tickets", "-dir", dir}, env: map[string]string{},
