@@ -22,17 +22,18 @@ const (
 
 // plan is what a client of testdata/servers/clients does.
 type plan struct {
-	URL        string            `json:"url,omitempty"`
-	Headers    map[string]string `json:"headers,omitempty"`
-	Command    string            `json:"command,omitempty"`
-	Args       []string          `json:"args,omitempty"`
-	Env        map[string]string `json:"env,omitempty"`
-	Version    string            `json:"version"` // "": the client chooses
-	MaxRetries int               `json:"maxRetries"`
-	Call       map[string]any    `json:"call"`
+	URL         string            `json:"url,omitempty"`
+	Headers     map[string]string `json:"headers,omitempty"`
+	Command     string            `json:"command,omitempty"`
+	Args        []string          `json:"args,omitempty"`
+	Env         map[string]string `json:"env,omitempty"`
+	Version     string            `json:"version"` // "": the client chooses
+	MaxRetries  int               `json:"maxRetries"`
+	Call        map[string]any    `json:"call"`
+	Connections int               `json:"connections"` // each makes the call
 }
 
-// told is what it says of it.
+// told is what it says of a connection.
 type told struct {
 	Version string
 	Tools   []string
@@ -40,7 +41,7 @@ type told struct {
 }
 
 // run runs a client from npm to its end.
-func (p plan) run(t *testing.T, script string) told {
+func (p plan) run(t *testing.T, script string) []told {
 	t.Helper()
 	text, err := json.Marshal(p)
 	must(t, err)
@@ -51,8 +52,11 @@ func (p plan) run(t *testing.T, script string) told {
 		errors.As(err, &exit)
 		t.Fatalf("%s: %v: %s", script, err, exit.Stderr)
 	}
-	var said told
+	var said []told
 	must(t, json.Unmarshal(out, &said))
+	if len(said) != p.Connections {
+		t.Fatalf("%s: %d connections, want %d", script, len(said), p.Connections)
+	}
 	return said
 }
 
@@ -69,7 +73,7 @@ var ways = map[string]func(*stage) plan{"HTTP": (*stage).overHTTP, "stdio": (*st
 
 // Unmodified clients, by every transport and in every era that they speak, list
 // the tools and call a guarded one. Each names what it does in a way that it
-// has, so that a second run of it finds the first one's outcome.
+// has, so that its second connection finds the first one's outcome.
 func TestForeignClients(t *testing.T) {
 	t.Parallel()
 	byStep := func(p *plan) { p.Call["_meta"] = ticketStep }
@@ -91,10 +95,10 @@ func TestForeignClients(t *testing.T) {
 				needServers(t)
 				st := ticketStage(t, mustBuild(t, gateway), nil)
 				p := where(st)
-				p.Version, p.Call = c.version, map[string]any{"name": ticketTool, "arguments": ticketArgs}
+				p.Version, p.Connections = c.version, 2
+				p.Call = map[string]any{"name": ticketTool, "arguments": ticketArgs}
 				c.identify(&p)
-				for i := range 2 {
-					said := p.run(t, c.script)
+				for i, said := range p.run(t, c.script) {
 					if said.Version != c.agreed {
 						t.Errorf("version %q, want %q", said.Version, c.agreed)
 					}
@@ -109,8 +113,8 @@ func TestForeignClients(t *testing.T) {
 }
 
 // byTask is for clients that say nothing with their calls: what the transport
-// has for it. Over HTTP the second run's first messages show that it has what
-// the task was told before, so that it takes a step to meet it.
+// has for it. Over HTTP without sessions the task is the connection, and further
+// messages show that the answer arrived: there it takes a step too.
 func byTask(p *plan) {
 	if p.URL != "" {
 		p.Headers = map[string]string{"Mcp-Idem-Task": "order-17", "Mcp-Idem-Step": "open-ticket"}
