@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"net/http"
@@ -188,4 +189,29 @@ func (k keyed) RoundTrip(r *http.Request) (*http.Response, error) {
 	r = r.Clone(r.Context())
 	r.Header.Set("Idempotency-Key", string(k))
 	return http.DefaultTransport.RoundTrip(r)
+}
+
+// The inspector's command line over HTTP: a run has a session of its own and
+// a header with its key.
+func TestInspectorOverHTTP(t *testing.T) {
+	t.Parallel()
+	root := needServers(t)
+	st := ticketStage(t, mustBuild(t, gateway), nil)
+	url := st.serve().url
+	inspect := func(args ...string) []byte {
+		args = append([]string{"--cli", url, "--transport", "http"}, args...)
+		out, err := exec.CommandContext(deadline(t), filepath.Join(root, "node_modules", ".bin", "mcp-inspector"), args...).CombinedOutput()
+		if err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		return out
+	}
+	if out := inspect("--method", "tools/list"); !bytes.Contains(out, []byte(`"name": "`+ticketTool+`"`)) {
+		t.Errorf("the tools are %s", out)
+	}
+	for i := range 2 {
+		out := inspect("--header", "Idempotency-Key: open-17", "--method", "tools/call", "--tool-name", ticketTool,
+			"--tool-arg", "order_id=order-17", "--tool-arg", "title=broken on arrival")
+		wantOutcome(t, st, rawmcp.Message{Raw: out, Result: out}, i > 0)
+	}
 }
