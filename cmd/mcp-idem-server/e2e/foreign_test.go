@@ -3,7 +3,6 @@ package e2e
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"net/http"
 	"os/exec"
 	"path/filepath"
@@ -44,21 +43,30 @@ type told struct {
 // run runs a client from npm to its end.
 func (p plan) run(t *testing.T, script string) []told {
 	t.Helper()
+	return p.start(t, script)()
+}
+
+// start starts it; what it returns waits for the end.
+func (p plan) start(t *testing.T, script string) func() []told {
+	t.Helper()
 	text, err := json.Marshal(p)
 	must(t, err)
+	var out, problems bytes.Buffer
 	cmd := exec.CommandContext(deadline(t), "node", filepath.Join(needServers(t), "clients", script), string(text))
-	out, err := cmd.Output()
-	if err != nil {
-		var exit *exec.ExitError
-		errors.As(err, &exit)
-		t.Fatalf("%s: %v: %s", script, err, exit.Stderr)
+	cmd.Stdout, cmd.Stderr = &out, &problems
+	must(t, cmd.Start())
+	return func() []told {
+		t.Helper()
+		if err := cmd.Wait(); err != nil {
+			t.Fatalf("%s: %v: %s", script, err, problems.Bytes())
+		}
+		var said []told
+		must(t, json.Unmarshal(out.Bytes(), &said))
+		if len(said) != p.Connections {
+			t.Fatalf("%s: %d connections, want %d", script, len(said), p.Connections)
+		}
+		return said
 	}
-	var said []told
-	must(t, json.Unmarshal(out, &said))
-	if len(said) != p.Connections {
-		t.Fatalf("%s: %d connections, want %d", script, len(said), p.Connections)
-	}
-	return said
 }
 
 // overHTTP and overStdio say where the stage's gateway is.

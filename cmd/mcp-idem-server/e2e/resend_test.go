@@ -91,7 +91,9 @@ func (st *stage) behind(p *badProxy, gateway string) string {
 // and a task nothing ties one call to another. These two are why want can be 2.
 func TestClientSendsAgain(t *testing.T) {
 	t.Parallel()
+	needServers(t)
 	task := map[string]string{"Mcp-Idem-Task": "order-17"}
+	var ends []func()
 	for _, c := range []struct {
 		name, version string
 		headers       map[string]string
@@ -110,27 +112,29 @@ func TestClientSendsAgain(t *testing.T) {
 		{"a session, answered", legacy, nil, nil, forgetful, http.StatusServiceUnavailable, 2},
 		{"no task, unsettled", modern, nil, nil, impatient, http.StatusServiceUnavailable, 2},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			needServers(t)
-			st := ticketStage(t, mustBuild(t, gateway), c.policy)
-			proxy := &badProxy{manner: c.manner, status: c.status}
-			p := plan{
-				URL: st.behind(proxy, st.serve().url), Headers: c.headers, Version: c.version, MaxRetries: 1, Connections: 1,
-				Call: map[string]any{"name": ticketTool, "arguments": ticketArgs},
-			}
-			said := p.run(t, "aisdk.mjs")
+		st := ticketStage(t, mustBuild(t, gateway), c.policy)
+		proxy := &badProxy{manner: c.manner, status: c.status}
+		p := plan{
+			URL: st.behind(proxy, st.serve().url), Headers: c.headers, Version: c.version, MaxRetries: 1, Connections: 1,
+			Call: map[string]any{"name": ticketTool, "arguments": ticketArgs},
+		}
+		end := p.start(t, "aisdk.mjs") // it pauses for two seconds: all do so together
+		ends = append(ends, func() {
+			said := end()
 			if n := proxy.calls.Load(); n != 2 {
-				t.Errorf("the client sent %d calls, want 2", n)
+				t.Errorf("%s: the client sent %d calls, want 2", c.name, n)
 			}
 			all, err := demo.ReadTickets(st.dir)
 			must(t, err)
 			if len(all) != c.want {
-				t.Errorf("%d tickets, want %d: %s", len(all), c.want, said[0].Result)
+				t.Fatalf("%s: %d tickets, want %d: %s", c.name, len(all), c.want, said[0].Result)
 			}
 			if last := all[len(all)-1].ID; !bytes.Contains(said[0].Result, []byte(`"mcp-idem/external_id":"`+last+`"`)) {
-				t.Errorf("not the outcome of %s: %s", last, said[0].Result)
+				t.Errorf("%s: not the outcome of %s: %s", c.name, last, said[0].Result)
 			}
 		})
+	}
+	for _, end := range ends {
+		end()
 	}
 }
