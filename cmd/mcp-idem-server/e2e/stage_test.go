@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"errors"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -53,10 +54,12 @@ func newStage(t *testing.T, s setting) *stage {
 	if s.linger {
 		args = append(args, "-linger")
 	}
+	env := map[string]string{"GORACE": "atexit_sleep_ms=0"} // the relay's, which else sleeps for a second when it ends
+	maps.Copy(env, s.env)
 	config, err := json.MarshalIndent(map[string]any{
 		"ledger":     s.ledger.url(t, home),
 		"lease":      cmp.Or(s.lease, "2s"),
-		"mcpServers": map[string]any{s.name: map[string]any{"command": self, "args": append(append(args, "--"), s.command...), "env": s.env}},
+		"mcpServers": map[string]any{s.name: map[string]any{"command": self, "args": append(append(args, "--"), s.command...), "env": env}},
 		"policies":   s.policies,
 	}, "", "  ")
 	must(t, err)
