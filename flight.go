@@ -110,9 +110,10 @@ func (w *asker) take(ctx context.Context, v verdict) (*flight, Answer, bool) {
 	rec.Version = v.record.Version + 1
 	switch {
 	case errors.Is(err, ErrCommitUnknown):
+		version, token := rec.Version, ev.Token
 		var blind error
-		if rec, blind = g.ours(cctx, v.op, ev.Token); blind != nil {
-			g.wg.Go(func() { g.disown(v.op, ev.Token, q.rules) })
+		if rec, blind = g.ours(cctx, v.op, token); blind != nil {
+			g.wg.Go(func() { g.disown(v.op, version, token, q.rules) })
 			return nil, w.blind(errors.Join(err, blind)), true
 		}
 		if rec == nil {
@@ -163,21 +164,33 @@ func (g *Guard) ours(ctx context.Context, op ID, t Token) (*Record, error) {
 	return r, nil
 }
 
-// disown sees to a claim that was given up and may be on record all the same:
-// nothing was sent under it, which is recorded when the ledger can be read again.
-// Else others would have to take the attempt for one that may have applied.
-func (g *Guard) disown(op ID, t Token, rules Rules) {
+// disown sees to a claim of version v that was given up and may be on record all
+// the same, or come to be: nothing was sent under it, which is recorded when the
+// ledger can be read again. Else others would have to take the attempt for one
+// that may have applied. It looks for as long as the claim's lease.
+func (g *Guard) disown(op ID, v Version, t Token, rules Rules) {
+	end := time.Now().Add(rules.Lease)
 	for pause := 50 * time.Millisecond; ; pause = min(2*pause, 2*time.Second) {
+		early := false // the claim is not on record, but may still come
 		ctx, cancel := context.WithTimeout(g.ctx, recordTimeout)
 		_, err := g.change(ctx, op, nil, func(r *Record, now Instant) (Event, []Need) {
 			if r.Lease.Token != t {
+				early = r.Version < v
 				return nil, nil
 			}
 			return Report{When: When{now}, Terms: g.terms(r, rules, 0), Attempt: r.Last,
 				Outcome: Outcome{Class: ClassNotSent, Text: "the ledger could not be read after the claim, so it was given up"}}, nil
 		})
 		cancel()
-		if err == nil || errors.Is(err, ErrNoOperation) || errors.Is(err, ErrLate) || errors.As(err, new(*TransitionError)) || !sleep(g.ctx, pause) {
+		switch {
+		case early, errors.Is(err, ErrNoOperation):
+			if time.Now().After(end) {
+				return
+			}
+		case err == nil, errors.Is(err, ErrLate), errors.As(err, new(*TransitionError)):
+			return
+		}
+		if !sleep(g.ctx, pause) {
 			return
 		}
 	}

@@ -142,11 +142,13 @@ func TestClaimOfUnknownFate(t *testing.T) {
 	})
 	for name, c := range map[string]struct {
 		applied bool
+		late    time.Duration
 		blind   time.Duration
 	}{
-		"applied, and the ledger cannot be read for long": {true, 10 * time.Second},
-		"applied, and not before the lease is over":       {true, time.Minute},
-		"not applied, and the ledger cannot be read":      {false, 10 * time.Second},
+		"applied, and the ledger cannot be read for long": {true, 0, 10 * time.Second},
+		"applied, and not before the lease is over":       {true, 0, time.Minute},
+		"applied after the ledger can be read":            {true, 16 * time.Second, 10 * time.Second},
+		"not applied, and the ledger cannot be read":      {false, 0, 10 * time.Second},
 	} {
 		timed(t, name, func(t *testing.T, h *house) {
 			other := h.guard()
@@ -156,7 +158,10 @@ func TestClaimOfUnknownFate(t *testing.T) {
 				way.mu.Lock()
 				way.judge, way.loading, way.broken = nil, errDisk, errDisk
 				way.mu.Unlock()
-				if c.applied {
+				switch {
+				case c.late > 0:
+					go func() { time.Sleep(c.late); _, _ = commit() }()
+				case c.applied:
 					_, _ = commit()
 				}
 				return idem.Stamp{}, idem.ErrCommitUnknown, true
@@ -173,7 +178,11 @@ func TestClaimOfUnknownFate(t *testing.T) {
 			way.lose(nil)
 			time.Sleep(5 * time.Second)
 			h.wantDispatches(0)
+			begun = time.Now()
 			wantResult(t, h.ask(g, step("s1")), first, false)
+			if d := time.Since(begun); d > 3*time.Second {
+				t.Errorf("the next ask took %s", d)
+			}
 			h.wantDispatches(1)
 		})
 	}

@@ -54,7 +54,7 @@ func (p *process) Commit(ctx context.Context, c idem.Change) (idem.Stamp, error)
 		return idem.Stamp{}, broken
 	}
 	if judge != nil {
-		if s, err, done := judge(c, func() (idem.Stamp, error) { return p.Store.Commit(ctx, c) }); done {
+		if s, err, done := judge(c, func() (idem.Stamp, error) { return p.Store.Commit(context.WithoutCancel(ctx), c) }); done {
 			return s, err
 		}
 	}

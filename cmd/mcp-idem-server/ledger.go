@@ -106,16 +106,21 @@ func openPostgres(ctx context.Context, at config.Ledger, existing bool) (*pgstor
 // openShared opens the ledger for a command that works beside a gateway: the
 // file itself, or through the process that holds it. held says that a gateway
 // runs on it; of one in Postgres nobody can say. It makes no ledger: errNoLedger.
-func (p *program) openShared(ctx context.Context, at config.Ledger) (st idem.Store, held bool, err error) {
-	st, err = p.openStore(ctx, at, opening{existing: true})
-	if !errors.Is(err, boltstore.ErrLocked) {
+// lease is how long gateways hold theirs: one may live on whose claims were in the
+// memory of a holder that has just ended.
+func (p *program) openShared(ctx context.Context, at config.Ledger, lease time.Duration) (st idem.Store, held bool, err error) {
+	if at.Kind == config.LedgerPostgres {
+		st, err = p.openStore(ctx, at, opening{existing: true})
 		return st, false, err
 	}
-	st, derr := boltstore.Dial(at.Path)
-	if derr != nil {
-		return nil, true, errors.Join(err, derr)
+	if noFile(at.Path) {
+		return nil, false, missing(at)
 	}
-	return st, true, nil
+	shared, err := boltstore.Join(boltstore.Config{Path: at.Path, NewLedger: p.flags.newLedger, LeaseGrace: lease})
+	if err != nil {
+		return nil, false, err
+	}
+	return shared, !shared.Holds(), nil
 }
 
 // openAlone opens the ledger for a command that must be the only one on it. In

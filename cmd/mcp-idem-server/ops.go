@@ -48,7 +48,11 @@ func (p *program) withLedger(ctx context.Context, f func(ctx context.Context, l 
 	if err != nil {
 		return err
 	}
-	st, held, err := p.openShared(ctx, at)
+	lease := config.DefaultLease
+	if cfg != nil {
+		lease = cfg.Lease
+	}
+	st, held, err := p.openShared(ctx, at, lease)
 	if errors.Is(err, errNoLedger) && p.flags.ledger == "" && (cfg == nil || cfg.Ledger == config.Ledger{}) {
 		fmt.Fprintf(p.err, "mcp-idem-server: %v yet\n", err)
 		return f(ctx, &opened{cfg: cfg})

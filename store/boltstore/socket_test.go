@@ -130,7 +130,7 @@ func TestClientReconnects(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.Clock(context.Background()); !errors.Is(err, ErrNoHolder) {
+	if _, err := c.Load(context.Background(), testRow(1).Ref); !errors.Is(err, ErrNoHolder) {
 		t.Fatalf("without a holder: %v", err)
 	}
 	mustOpen(t, Config{Path: path})

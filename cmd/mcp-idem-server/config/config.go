@@ -33,6 +33,9 @@ type Config struct {
 	queries                        []*reconcilers.Tool // of tools; nil: none
 }
 
+// DefaultLease is how long a claim holds without a heartbeat.
+const DefaultLease = 30 * time.Second
+
 // minLease is the shortest lease within which a claim and its heartbeats surely
 // fit.
 const minLease = time.Second
@@ -102,7 +105,7 @@ func (c *Config) times(f *File) error {
 		into  *time.Duration
 		def   time.Duration
 	}{
-		{"lease", f.Lease, &c.Lease, 30 * time.Second},
+		{"lease", f.Lease, &c.Lease, DefaultLease},
 		{"client_timeout", f.ClientTimeout, &c.ClientTimeout, 55 * time.Second},
 		{"replay_window", f.ReplayWindow, &c.ReplayWindow, 24 * time.Hour},
 		{"retention", f.Retention, &c.retention, 720 * time.Hour},

@@ -97,7 +97,13 @@ const refusedIn = 3 * time.Second
 // sent nobody is called, although there is nobody to ask.
 func TestHolderIsStoppedAmidCalls(t *testing.T) {
 	t.Parallel()
-	st := ticketStage(t, mustBuild(t, gateway), map[string]any{"reconcile": nil, "retry": map[string]any{"max_attempts": 20, "initial": "10ms", "max": "50ms"}})
+	if testing.Short() {
+		t.Skip("stopping processes is not for -short")
+	}
+	dir := t.TempDir()
+	set := ticketSetting(t, nil, mustBuild(t, gateway), dir, map[string]any{"reconcile": nil, "retry": map[string]any{"max_attempts": 20, "initial": "10ms", "max": "50ms"}})
+	set.lease = "30s" // else the holder, when it goes on, takes the calls for lost
+	st := newStage(t, set)
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 0))
