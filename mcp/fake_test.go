@@ -27,10 +27,18 @@ func TestMain(m *testing.M) {
 			serveLister()
 		case "listed":
 			serveListed()
+		case "web-server":
+			serveWebServer()
+		case "web-gateway":
+			serveWebGateway()
+		case "web-proxy":
+			serveWebProxy()
 		case "corpus":
 			serveCorpus()
 		case "sdk":
 			serveSDK()
+		case "acts":
+			serveActs()
 		default:
 			serveFake(strings.Fields(mode))
 		}
