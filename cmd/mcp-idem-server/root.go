@@ -59,7 +59,7 @@ side effects of the server's tools happen once, however often they are asked for
 	f.BoolVar(&p.flags.newLedger, "new-ledger", false, "begin a new ledger where one is missing or empty")
 	p.commandFlags(root)
 	p.gatewayFlags(root)
-	root.AddCommand(p.serve(), p.ops(), p.doctor(), p.verify(), p.compact(), p.migrate(), p.export(), p.importCommand(), p.schema(), p.init(), p.version(), p.demo(), ticketsCommand(p))
+	root.AddCommand(p.serve(), p.ops(), p.stats(), p.doctor(), p.verify(), p.compact(), p.migrate(), p.export(), p.importCommand(), p.schema(), p.init(), p.version(), p.demo(), ticketsCommand(p))
 	root.AddCommand(notBuilt()...)
 	root.SetHelpCommand(&cobra.Command{Use: "help [COMMAND]", Short: "Help about a command", Run: func(c *cobra.Command, args []string) {
 		if found, _, err := root.Find(args); err == nil {
@@ -89,7 +89,7 @@ func (p *program) getenv(name string) string {
 // ignored.
 func notBuilt() []*cobra.Command {
 	var cs []*cobra.Command
-	for _, name := range []string{"tasks", "stats"} {
+	for _, name := range []string{"tasks"} {
 		cs = append(cs, &cobra.Command{Use: name, Hidden: true, DisableFlagParsing: true, RunE: func(*cobra.Command, []string) error {
 			return usagef("%s is not supported yet by this version", name)
 		}})
