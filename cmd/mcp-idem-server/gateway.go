@@ -287,6 +287,7 @@ func (h *house) Observe(o idem.Observation) {
 	switch {
 	case o.What == "unrecorded" || o.What == "recover_failed":
 		level = zerolog.ErrorLevel
+	case o.What == "refused" && errors.Is(o.Err, context.Canceled): // whoever asked has left
 	case o.Err != nil || (moved && o.Record.State == idem.StateNeedsReview):
 		level = zerolog.WarnLevel
 	case moved && o.Record.State == idem.StateUnknown:
