@@ -152,8 +152,11 @@ func servesAt(t *testing.T, cmd *exec.Cmd) string {
 	var said rawmcp.Buffer
 	cmd.Stdout, cmd.Stderr = &said, &said
 	must(t, cmd.Start())
-	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait() }()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = cmd.Wait() // a fixture is interrupted
+	}()
 	t.Cleanup(func() {
 		_ = cmd.Process.Signal(os.Interrupt)
 		select {
@@ -166,13 +169,18 @@ func servesAt(t *testing.T, cmd *exec.Cmd) string {
 			t.Logf("%s said:\n%s", cmd, said.String())
 		}
 	})
-	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+	for end := time.After(30 * time.Second); ; {
 		if url := endpoint.FindString(said.String()); url != "" {
 			return url
 		}
+		select {
+		case <-ended:
+			t.Fatalf("%s has ended", cmd)
+		case <-end:
+			t.Fatalf("%s does not serve", cmd)
+		case <-time.After(10 * time.Millisecond):
+		}
 	}
-	t.Fatalf("%s does not serve", cmd)
-	return ""
 }
 
 var endpoint = regexp.MustCompile(`http://\S+/mcp\b`)
