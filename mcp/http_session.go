@@ -102,18 +102,19 @@ func (s *webSession) seeOff(left bool, id []byte) {
 	defer s.s.end()
 	s.s.close()
 	if left {
+		s.s.forsaken(id)
 		s.s.end()
 	}
 	again := time.NewTicker(againPause)
 	defer again.Stop()
 	for {
-		if left {
-			s.s.forsaken(id)
-		}
 		select {
 		case <-s.s.idle:
 			return
 		case <-again.C:
+		}
+		if left {
+			s.s.forsaken(id)
 		}
 	}
 }
@@ -300,12 +301,13 @@ func (k *webSink) close() {
 }
 
 // forsaken takes back what a client has asked for and waits for no more, but for a
-// guarded call, whose outcome is wanted still.
+// guarded call, whose outcome is wanted still: unless its policy has cancellations
+// passed on.
 func (s *session) forsaken(id []byte) {
 	s.mu.Lock()
-	guarded := s.calls[string(id)] != nil
+	c := s.calls[string(id)]
 	s.mu.Unlock()
-	if guarded {
+	if c != nil && !c.rules.ForwardCancel {
 		return
 	}
 	note := append([]byte(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":`), id...)
