@@ -99,7 +99,11 @@ func (c *call) header(key string) http.Header {
 func (c *call) translated() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.on != nil && era(c.on.era.Load()) == toModern
+	if c.on == nil {
+		return false
+	}
+	e := era(c.on.era.Load())
+	return e == toModern || (e == mixed && modernHello(c.env) == nil)
 }
 
 // outgoing are the params with the key where the policy wants it. Every other

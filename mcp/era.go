@@ -16,6 +16,8 @@ const (
 	toModern era = iota + 1
 	// toLegacy: the client is stateless, and the server needs initialize.
 	toLegacy
+	// mixed: clients of either era share a server that is stateless.
+	mixed
 )
 
 const (
@@ -118,6 +120,10 @@ func (c *peer) fitted(e envelope, p *pending) (line []byte, id span, done bool) 
 	switch era(c.era.Load()) {
 	case toModern:
 		return c.modernized(e, p)
+	case mixed:
+		if modernHello(e) == nil {
+			return c.modernized(e, p)
+		}
 	case toLegacy:
 		switch e.method {
 		case "server/discover":
@@ -166,7 +172,13 @@ func (c *peer) modernized(e envelope, p *pending) ([]byte, span, bool) {
 // dressed adds to a request's params what a stateless server wants to know where
 // its client has said it once.
 func (c *peer) dressed(params []byte) ([]byte, error) {
-	if era(c.era.Load()) != toModern {
+	switch era(c.era.Load()) {
+	case toModern:
+	case mixed:
+		if find(find(params, "_meta"), metaVersion) != nil { // its client speaks that protocol
+			return params, nil
+		}
+	default:
 		return params, nil
 	}
 	meta := c.hello.meta()

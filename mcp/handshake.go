@@ -255,9 +255,13 @@ func (u *Upstream) shakeOwn(c *peer, h hello) {
 	c.shaking = false
 	c.shook = err == nil
 	c.modern = modern
-	if !modern {
+	switch {
+	case !modern:
 		c.said = said
 		c.era.Store(uint32(toLegacy))
+	case u.tokens.Load() != nil:
+		c.hello = h
+		c.era.Store(uint32(mixed))
 	}
 	if err != nil {
 		u.lastErr = fmt.Errorf("handshake with the upstream: %w", err)

@@ -357,6 +357,27 @@ func TestFrontWithoutSession(t *testing.T) {
 }
 
 // TestFrontClose answers what is under way, and takes nothing new.
+// TestFrontMixed: clients of either era share a stateless server, and each speaks
+// its own.
+func TestFrontMixed(t *testing.T) {
+	t.Parallel()
+	w := startFront(t, "modern-only", HTTPConfig{})
+	v := w.visitor()
+	v.post(200, `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`, `"peek"`)
+	v.post(200, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"echo","arguments":{},"_meta":{"mcp-idem/key":"k"}}}`, `"done"`)
+	v.post(200, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"echo","arguments":{"a":1},"_meta":{"mcp-idem/key":"k2",`+modernMeta(`{"sampling":{}}`)[len(`"_meta":{`):]+`}}`, `"done"`)
+	v.post(200, `{"jsonrpc":"2.0","id":1,"method":"ping"}`, `"result":{}`)
+	seen := w.seen()
+	for line := range strings.Lines(seen) {
+		if (strings.HasPrefix(line, "list") || strings.HasPrefix(line, "call")) && strings.Count(line, metaVersion) != 1 {
+			t.Error(line)
+		}
+	}
+	if !strings.Contains(seen, `{"sampling":{}}`) || strings.Count(seen, "call echo") != 2 {
+		t.Error(seen)
+	}
+}
+
 func TestFrontClose(t *testing.T) {
 	t.Parallel()
 	w := startFront(t, "", HTTPConfig{})

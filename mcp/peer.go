@@ -54,7 +54,7 @@ type peer struct {
 
 	// How requests are fitted to it; set before it takes any.
 	era   atomic.Uint32
-	hello hello                  // toModern: who the client is
+	hello hello                  // toModern, mixed: who the client is
 	said  []byte                 // toLegacy: the server's answer to initialize
 	level atomic.Pointer[[]byte] // toModern: of log messages, as the client has set it
 
