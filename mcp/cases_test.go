@@ -288,6 +288,39 @@ func TestStoredOutcomes(t *testing.T) {
 	})
 }
 
+// TestBusyServer: a server answers 503 and is well again. Where the policy trusts
+// that to mean that nothing was done, the call is sent again; else a person decides,
+// and no ask sends it.
+func TestBusyServer(t *testing.T) {
+	t.Parallel()
+	status, err := policy.Compile(`.http_status == 503`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	trusting := policy.DefaultTool()
+	trusting.Rules = []policy.Rule{{If: status, Class: idem.ClassNotSent, Trust: true}}
+	trusting.Retry.Initial = time.Millisecond
+	for _, web := range []bool{false, true} {
+		for _, tools := range [][]policy.Tool{nil, {trusting}} {
+			t.Run(fmt.Sprintf("over HTTP %v, trusted %v", web, tools != nil), func(t *testing.T) {
+				t.Parallel()
+				s := newWebServer(t)
+				d := openDoor(t, "", web, false, tools, Server{Name: "fake", URL: s.URL, Log: testLog(t)})
+				want, calls := []string{"NEEDS_REVIEW", isError}, 1
+				if tools != nil {
+					want, calls = []string{committed, `"ok"`}, 2
+				}
+				for i := range 2 {
+					d.ask(fmt.Sprint(i), "busy-at-first", `{}`, named("t", "s"), "").answer(want...)
+				}
+				if n := s.count("busy-at-first"); n != calls {
+					t.Errorf("%d calls reached it, want %d", n, calls)
+				}
+			})
+		}
+	}
+}
+
 // TestTimeoutIsNoFailure: what a caller is told after the policy's timeout is not
 // what is recorded when the answer comes.
 func TestTimeoutIsNoFailure(t *testing.T) {

@@ -47,7 +47,9 @@ func eachDoor(t *testing.T, tools []policy.Tool, f func(*testing.T, *door)) {
 	}
 }
 
-func openDoor(t *testing.T, name string, web, stateless bool, tools []policy.Tool) *door {
+// openDoor opens one; servers are instead of that of serveActs.
+func openDoor(t *testing.T, name string, web, stateless bool, tools []policy.Tool, servers ...Server) *door {
+	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
@@ -71,6 +73,9 @@ func openDoor(t *testing.T, name string, web, stateless bool, tools []policy.Too
 		_ = guard.Close(ctx)
 	})
 	srv := Server{Name: "fake", Command: self, Env: []string{fakeMode + "=acts", "FAKE_LOG=" + d.log, "GORACE=atexit_sleep_ms=0"}, Log: testLog(t)}
+	if len(servers) > 0 {
+		srv = servers[0]
+	}
 	change := func(c *Config) {
 		c.Guard, c.Policy, c.Servers, c.Identity = guard, PolicyOf(set), []Server{srv}, DefaultIdentity()
 	}

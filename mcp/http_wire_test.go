@@ -159,6 +159,12 @@ func (s *webServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusForbidden)
 	case "busy":
 		w.WriteHeader(http.StatusServiceUnavailable)
+	case "busy-at-first":
+		if first {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		answer(result)
 	case "rpc":
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(http.StatusBadRequest)
