@@ -10,6 +10,9 @@ FUZZTIME ?= 30s
 BENCH ?= .
 PKG ?= ./...
 
+# What is downloaded comes while lint is built.
+MAKEFLAGS += -j3
+
 .DEFAULT_GOAL := help
 
 .PHONY: help
@@ -30,7 +33,7 @@ postgres: ## Install the PostgreSQL that tests start (as root, on Debian)
 
 .PHONY: test
 test: lint servers postgres ## Lint, then run every test with the race detector
-	$(GO) test -race -count=1 -timeout 12m ./...
+	$(GO) test -race -count=1 -p 3 -timeout 12m ./...
 
 .PHONY: short
 short: ## Run the tests that need nothing but Go, without the race detector
