@@ -191,7 +191,11 @@ func (r *request) unanswered() {
 		}
 		r.d.rig.mu.Unlock()
 	} else {
-		got = <-r.reply
+		select {
+		case got = <-r.reply:
+		case <-time.After(10 * time.Second):
+			r.d.t.Fatalf("the request %s does not end", r.id)
+		}
 	}
 	if strings.Contains(got, `"id":`+r.id+`,`) {
 		r.d.t.Errorf("it was answered: %s", got)
