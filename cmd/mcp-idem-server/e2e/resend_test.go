@@ -104,11 +104,9 @@ func TestClientSendsAgain(t *testing.T) {
 	}{
 		{"never passed on", legacy, nil, nil, refused, http.StatusTooManyRequests, 1},
 		{"a session, unsettled", legacy, nil, nil, impatient, http.StatusServiceUnavailable, 1},
-		{"a session, unsettled, throttled", legacy, nil, nil, impatient, http.StatusTooManyRequests, 1},
-		{"a task, unsettled", modern, task, nil, impatient, http.StatusServiceUnavailable, 1},
-		{"a session, answered, a business key", legacy, nil, map[string]any{"key": ".order_id"}, forgetful, http.StatusServiceUnavailable, 1},
-		{"no task, answered, a business key", modern, nil, map[string]any{"key": ".order_id"}, forgetful, http.StatusTooManyRequests, 1},
-		{"a task, answered, replays only", modern, task, map[string]any{"repeat": "replay"}, forgetful, http.StatusServiceUnavailable, 1},
+		{"a task, unsettled", modern, task, nil, impatient, http.StatusTooManyRequests, 1},
+		{"no task, answered, a business key", modern, nil, map[string]any{"key": ".order_id"}, forgetful, http.StatusServiceUnavailable, 1},
+		{"a session, answered, replays only", legacy, nil, map[string]any{"repeat": "replay"}, forgetful, http.StatusServiceUnavailable, 1},
 		{"a session, answered", legacy, nil, nil, forgetful, http.StatusServiceUnavailable, 2},
 		{"no task, unsettled", modern, nil, nil, impatient, http.StatusServiceUnavailable, 2},
 	} {
