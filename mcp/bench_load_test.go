@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	sdkclient "github.com/mark3labs/mcp-go/client"
 	sdk "github.com/mark3labs/mcp-go/mcp"
 	sdkserver "github.com/mark3labs/mcp-go/server"
 
@@ -123,8 +124,8 @@ func benchGuard(b *testing.B) *idem.Guard {
 	return guard
 }
 
-// BenchmarkUnguardedHTTP measures a call of a tool that only reads, of an mcp-go
-// server, directly, through a gateway that both sides reach over HTTP, and through
+// BenchmarkUnguardedHTTP measures a call of a tool that only reads, by a client of
+// mcp-go, of a server of mcp-go: directly, through a gateway that both sides reach over HTTP, and through
 // the reverse proxy of the standard library, each in a process of its own, in
 // turns. It reports the ratios of the medians: at most 1.6 is the aim.
 func BenchmarkUnguardedHTTP(b *testing.B) {
@@ -150,10 +151,10 @@ func BenchmarkUnguardedHTTP(b *testing.B) {
 	b.ReportMetric(middle(c)/middle(d), "proxy-ratio")
 }
 
-// webPartner is a server as a client sees it: a URL, and its session.
+// webPartner is a server as a client of mcp-go sees it.
 type webPartner struct {
-	url, session string
-	client       *http.Client
+	url    string
+	client *sdkclient.Client
 }
 
 // benchURL names the variable that says where the server behind is.
@@ -180,46 +181,37 @@ func openWeb(b *testing.B, mode, behind string) *webPartner {
 		b.Fatal(err)
 	}
 	b.Cleanup(func() { _ = in.Close(); _ = cmd.Wait() })
-	p := &webPartner{client: &http.Client{Transport: &http.Transport{}}}
+	p := &webPartner{}
 	if _, err := fmt.Fscanln(out, &p.url); err != nil {
 		b.Fatal(err)
 	}
 	return p
 }
 
-func (p *webPartner) post(b *testing.B, body string) (status int) {
-	req, err := http.NewRequestWithContext(b.Context(), http.MethodPost, p.url, strings.NewReader(body))
-	if err != nil {
-		b.Fatal(err)
-	}
-	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set("Accept", "application/json, text/event-stream")
-	if p.session != "" {
-		req.Header.Set(headerSession, p.session)
-	}
-	resp, err := p.client.Do(req)
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer resp.Body.Close()
-	if s := resp.Header.Get(headerSession); s != "" {
-		p.session = s
-	}
-	if _, err := io.Copy(io.Discard, resp.Body); err != nil {
-		b.Fatal(err)
-	}
-	return resp.StatusCode
-}
-
 func (p *webPartner) greet(b *testing.B) {
-	p.post(b, initLine)
-	p.post(b, `{"jsonrpc":"2.0","method":"notifications/initialized"}`)
+	c, err := sdkclient.NewStreamableHttpClient(p.url)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { _ = c.Close() })
+	if err := c.Start(b.Context()); err != nil {
+		b.Fatal(err)
+	}
+	hello := sdk.InitializeRequest{}
+	hello.Params.ProtocolVersion = legacyVersion
+	hello.Params.ClientInfo = sdk.Implementation{Name: "bench", Version: "1"}
+	if _, err := c.Initialize(b.Context(), hello); err != nil {
+		b.Fatal(err)
+	}
+	p.client = c
 }
 
 func (p *webPartner) trip(b *testing.B) time.Duration {
+	call := sdk.CallToolRequest{}
+	call.Params.Name, call.Params.Arguments = "peek", map[string]any{"path": strings.Repeat("x", 200)}
 	start := time.Now()
-	if status := p.post(b, `{"jsonrpc":"2.0","id":12,"method":"tools/call","params":{"name":"peek","arguments":{"path":"`+strings.Repeat("x", 200)+`"}}}`); status != http.StatusOK {
-		b.Fatalf("status %d", status)
+	if _, err := p.client.CallTool(b.Context(), call); err != nil {
+		b.Fatal(err)
 	}
 	return time.Since(start)
 }

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 )
@@ -112,7 +113,9 @@ func (st *webStream) answer(msg []byte) error {
 	if st.stream {
 		return st.event(msg)
 	}
-	st.w.Header().Set("Content-Type", "application/json")
+	h := st.w.Header()
+	h.Set("Content-Type", "application/json")
+	h.Set("Content-Length", strconv.Itoa(len(msg)))
 	if st.modern {
 		st.w.WriteHeader(answerStatus(msg))
 	}

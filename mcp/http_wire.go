@@ -23,6 +23,7 @@ type httpWire struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 	wg     sync.WaitGroup // requests, and the stream
+	idle   chan job       // workers without one wait here
 
 	mu      sync.Mutex
 	url     string
@@ -85,7 +86,7 @@ func (c *countedConn) Write(b []byte) (int, error) {
 // message.
 func (u *Upstream) connect() *peer {
 	c := u.newPeer(u.log)
-	w := &httpWire{peer: c, url: u.cfg.URL, hurry: make(chan struct{}), client: &http.Client{
+	w := &httpWire{peer: c, url: u.cfg.URL, hurry: make(chan struct{}), idle: make(chan job), client: &http.Client{
 		Transport:     u.transport,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}
@@ -126,11 +127,40 @@ func (w *httpWire) request(key uint64, parts ...[]byte) (int, error) {
 		return 0, errGone
 	}
 	w.wg.Add(1)
-	go func() {
-		defer w.wg.Done()
-		w.post(key, readMessage(line))
-	}()
+	j := job{key, line}
+	select {
+	case w.idle <- j:
+	default:
+		go w.work(j)
+	}
 	return len(line), nil
+}
+
+// job is a request to be sent.
+type job struct {
+	key  uint64
+	line []byte
+}
+
+// workerIdle is how long a worker waits for its next job. One that has worked has
+// the stack that net/http needs.
+const workerIdle = 5 * time.Second
+
+func (w *httpWire) work(j job) {
+	t := time.NewTimer(workerIdle)
+	defer t.Stop()
+	for {
+		w.post(j.key, readMessage(j.line))
+		w.wg.Done()
+		t.Reset(workerIdle)
+		select {
+		case j = <-w.idle:
+		case <-t.C:
+			return
+		case <-w.ctx.Done():
+			return
+		}
+	}
 }
 
 // post sends one request and hands on what comes back.
