@@ -156,7 +156,7 @@ func (f *fake) line(line []byte) {
 			result(`{"tools":[{"name":"peek","annotations":{"readOnlyHint":true},"inputSchema":{"type":"object"},"x":9007199254740993}],"nextCursor":"page2"}`)
 			return
 		}
-		result(`{"tools":[{"name":"strict","inputSchema":{"type":"object","properties":{"a":{}},"additionalProperties":false}},{"name":"routed","inputSchema":{"type":"object","properties":{"to":{"type":"object","properties":{"region":{"type":"string","x-mcp-header":"Region"}}},"n":{"type":"integer","x-mcp-header":"N"}}}}]}`)
+		result(`{"tools":[{"name":"routed","inputSchema":{"type":"object","properties":{"to":{"type":"object","properties":{"region":{"type":"string","x-mcp-header":"Region"}}},"n":{"type":"integer","x-mcp-header":"N"}}}},{"name":"strict","inputSchema":{"type":"object","properties":{"a":{}},"additionalProperties":false}}]}`)
 	case "tools/call":
 		f.wg.Go(func() { f.call(m) })
 	default:

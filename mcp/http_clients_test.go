@@ -43,7 +43,7 @@ func webSDK(t *testing.T, url, version string) *sdkClient {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &sdkClient{}
+	c := &sdkClient{streams: true}
 	c.Client = client.NewClient(way, client.WithProtocolVersion(version), client.WithElicitationHandler(c), client.WithSamplingHandler(c), client.WithRootsHandler(c))
 	c.OnNotification(func(n sdk.JSONRPCNotification) {
 		c.mu.Lock()
