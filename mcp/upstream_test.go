@@ -128,7 +128,7 @@ func TestQueryWithoutAClient(t *testing.T) {
 				t.Errorf("%v", err)
 			}
 			tools, err := up.Tools(t.Context())
-			if err != nil || len(tools) != 2 || !tools[0].ReadOnly || tools[1].Takes("b") || !tools[1].Takes("a") {
+			if err != nil || len(tools) != 3 || !tools[0].ReadOnly || tools[2].Takes("b") || !tools[2].Takes("a") {
 				t.Errorf("%v, %v", tools, err)
 			}
 			if _, err := up.Call(t.Context(), "exit", nil); err == nil {
