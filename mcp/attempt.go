@@ -25,12 +25,7 @@ func (c *call) attempt(ctx context.Context, d idem.Dispatch) idem.Outcome {
 	if params, err = on.dressed(params); err != nil {
 		return idem.Outcome{Class: idem.ClassNotSent, Text: err.Error(), Ended: idem.EndByNotSent}
 	}
-	line := splice(c.env.line, c.env.params, params)
-	id := c.env.id
-	if c.env.params.from < id.from {
-		shift := len(line) - len(c.env.line)
-		id = span{id.from + shift, id.to + shift}
-	}
+	line, id := c.env.withParams(params)
 	ends, cut := make(chan idem.Outcome, 1), make(chan struct{}, 1)
 	key, err := on.send(line, id, &pending{id: c.id, from: c.s, header: c.header(d.Key), done: func(r reply) { ends <- c.outcome(r) }, cut: func() {
 		select {

@@ -135,6 +135,10 @@ func (c *peer) fitted(e envelope, p *pending) (line []byte, id span, done bool) 
 		}
 		if modernHello(e) != nil { // it may share the conversation with others
 			p.fit = completed(e.method)
+			if params, err := undressed(e.params.of(e.line)); err == nil {
+				line, id = e.withParams(params)
+				return line, id, false
+			}
 		}
 	}
 	return e.line, e.id, false
@@ -170,7 +174,7 @@ func (c *peer) modernized(e envelope, p *pending) ([]byte, span, bool) {
 }
 
 // dressed adds to a request's params what a stateless server wants to know where
-// its client has said it once.
+// its client has said it once, and takes it away where the server was told once.
 func (c *peer) dressed(params []byte) ([]byte, error) {
 	switch era(c.era.Load()) {
 	case toModern:
@@ -178,6 +182,8 @@ func (c *peer) dressed(params []byte) ([]byte, error) {
 		if find(find(params, "_meta"), metaVersion) != nil { // its client speaks that protocol
 			return params, nil
 		}
+	case toLegacy:
+		return undressed(params)
 	default:
 		return params, nil
 	}
@@ -189,6 +195,16 @@ func (c *peer) dressed(params []byte) ([]byte, error) {
 		params = []byte(`{}`)
 	}
 	return setIn(params, "_meta", meta...)
+}
+
+// undressed takes away what a stateless client says in every request: a library
+// that knows both protocols would take the request for one of the later one, which
+// its server may have been told not to speak.
+func undressed(params []byte) ([]byte, error) {
+	if find(find(params, "_meta"), metaVersion) == nil {
+		return params, nil
+	}
+	return setIn(params, "_meta", field{metaVersion, nil}, field{metaClient, nil}, field{metaCapabilities, nil}, field{metaLogLevel, nil})
 }
 
 // discovered is the answer to server/discover of a server that has answered

@@ -29,6 +29,9 @@ func TestStatelessClientBeforeLegacyServer(t *testing.T) {
 	if seen := r.seen(); strings.Count(seen, "initialize ") != 1 || !strings.Contains(seen, `"clientInfo":{"name":"c","version":"1"}`) || !strings.Contains(seen, "notifications/initialized") {
 		t.Errorf("the server saw:\n%s", seen)
 	}
+	if seen := r.seen(); !strings.Contains(seen, `list {"_meta":{}}`) || strings.Contains(strings.SplitAfter(seen, "notifications/initialized")[1], "io.modelcontextprotocol/") {
+		t.Errorf("what only a stateless server knows has reached it; it saw:\n%s", seen)
+	}
 	if n := len(r.pids()); n != 1 {
 		t.Errorf("%d processes", n)
 	}

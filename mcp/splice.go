@@ -2,7 +2,8 @@ package mcp
 
 import "bytes"
 
-// field is one member to set: its name, and its value as raw JSON.
+// field is one member to set: its name, and its value as raw JSON; nil: the member
+// is taken away.
 type field struct {
 	name  string
 	value []byte
@@ -66,6 +67,9 @@ func setMembers(object []byte, fields ...field) ([]byte, error) {
 		first = false
 	}
 	for _, f := range fields {
+		if f.value == nil {
+			continue
+		}
 		if !first {
 			out = append(out, ',')
 		}
@@ -116,4 +120,14 @@ func splice(line []byte, at span, value []byte) []byte {
 	out = append(out, line[:at.from]...)
 	out = append(out, value...)
 	return append(out, line[at.to:]...)
+}
+
+// withParams is a request's line with other params, and where its id is then.
+func (e *envelope) withParams(params []byte) ([]byte, span) {
+	line, id := splice(e.line, e.params, params), e.id
+	if e.params.from < id.from {
+		shift := len(line) - len(e.line)
+		id = span{id.from + shift, id.to + shift}
+	}
+	return line, id
 }
