@@ -127,7 +127,7 @@ func (c *peer) fitted(e envelope, p *pending) (line []byte, id span, done bool) 
 	case toLegacy:
 		switch e.method {
 		case "server/discover":
-			p.end(answerLine(discovered(c.said)))
+			p.end(answerLine(discovered(silent(c.said))))
 			return nil, span{}, true
 		case "subscriptions/listen":
 			p.end(errorLine(codeNoMethod, "this server speaks an earlier protocol; what it has to say on its own cannot be subscribed to in this one"))
@@ -205,6 +205,30 @@ func undressed(params []byte) ([]byte, error) {
 		return params, nil
 	}
 	return setIn(params, "_meta", field{metaVersion, nil}, field{metaClient, nil}, field{metaCapabilities, nil}, field{metaLogLevel, nil})
+}
+
+// silent is a server's answer to initialize without what it would say on its own,
+// to which a stateless client cannot subscribe here.
+func silent(said []byte) []byte {
+	capabilities := find(said, "capabilities")
+	for _, of := range []string{"tools", "prompts", "resources"} {
+		if !isObject(find(capabilities, of)) {
+			continue
+		}
+		without, err := setIn(capabilities, of, field{"listChanged", nil}, field{"subscribe", nil})
+		if err != nil {
+			return said
+		}
+		capabilities = without
+	}
+	if capabilities == nil {
+		return said
+	}
+	out, err := setMembers(said, field{"capabilities", capabilities})
+	if err != nil {
+		return said
+	}
+	return out
 }
 
 // discovered is the answer to server/discover of a server that has answered

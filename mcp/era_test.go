@@ -17,7 +17,7 @@ func TestStatelessClientBeforeLegacyServer(t *testing.T) {
 	r := start(t, "", stubPolicy{"peek": {Effect: policy.EffectRead}})
 	meta := modernMeta(`{}`)
 	r.send(`{"jsonrpc":"2.0","id":1,"method":"server/discover","params":{` + meta + `}}`)
-	r.expect(`"id":1`, `"supportedVersions":["2026-07-28"]`, `"capabilities":{"tools":{"listChanged":true}}`, `"resultType":"complete"`, `"io.modelcontextprotocol/serverInfo":{"name":"fake","version":"1"}`)
+	r.expect(`"id":1`, `"supportedVersions":["2026-07-28"]`, `"capabilities":{"tools":{}}`, `"resultType":"complete"`, `"io.modelcontextprotocol/serverInfo":{"name":"fake","version":"1"}`)
 	r.send(`{"jsonrpc":"2.0","id":2,"method":"tools/list","params":{` + meta + `}}`)
 	r.expect(`"id":2`, `"x":9007199254740993`, `"resultType":"complete","ttlMs":0,"cacheScope":"private"`)
 	r.send(`{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"echo",` + meta + `}}`)
