@@ -76,6 +76,10 @@
 //	                                            level; subscriptions are refused, and so is
 //	                                            a result that asks for input
 //
+// Where requests without a session share a stateless server, one that does not say
+// who asks is sent in the gateway's own name. What one era says in _meta of every
+// request does not reach a server of the other.
+//
 // A client that says server/discover and has something to answer a server gets the
 // server's own refusal first: it may know initialize as well, with which nothing
 // is lost.
@@ -109,6 +113,13 @@
 // client that goes away has not got its answer, and ends nothing. A session that
 // ends lets its calls run on until they are recorded. Streams are not resumable: who
 // asks again gets the stored outcome.
+//
+// A request of the stateless protocol has to say the same in its headers and in its
+// body (protocol version, Mcp-Method, Mcp-Name, and Mcp-Param- for arguments that
+// their schema marks with x-mcp-header), or is refused with -32020 before anything
+// is sent; its errors have the HTTP status that goes with their code. Whoever leaves
+// such a request cancels it. Requests that share a conversation are told apart by
+// progress tokens of ours and by the ids of their subscriptions.
 //
 // # The server's process
 //
