@@ -41,14 +41,14 @@ func TestWatchIsTold(t *testing.T) {
 		go func() { errs <- there.Watch(t.Context(), id(1), v) }()
 		eventually(t, "it listens", func() bool { return listeners(t, url) == 1 })
 		eventually(t, "it has looked", func() bool { return looks(t, s) > before })
-		time.Sleep(500 * time.Millisecond) // it would look five times if it had to
+		time.Sleep(time.Second) // it would look ten times if it had to
 		start := time.Now()
 		here.mustCommit(put(1, v))
 		if err := <-errs; err != nil {
 			t.Fatal(err)
 		}
 		t.Logf("told after %v, %d looks", time.Since(start).Round(time.Millisecond), looks(t, s)-before)
-		if n := looks(t, s) - before; n > 3 {
+		if n := looks(t, s) - before; n > 5 {
 			t.Errorf("%d looks", n)
 		}
 	}
