@@ -32,6 +32,8 @@ postgres: ## Install the PostgreSQL that tests start (as root, on Debian)
 	@testdata/postgres/install
 
 .PHONY: test
+# Processes of race builds else sleep for a second when they end.
+test: export GORACE = atexit_sleep_ms=0
 test: lint servers postgres ## Lint, then run every test with the race detector
 	$(GO) test -race -count=1 -p 3 -timeout 12m ./...
 

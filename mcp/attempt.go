@@ -129,8 +129,11 @@ func (c *call) outcome(r reply) idem.Outcome {
 	case r.err != nil:
 		o := c.rules.Judge(End{Err: r.err, NotSent: r.sent == 0, Status: r.status, RetryAfter: r.retryAfter})
 		o.Sent = r.sentAt
-		if r.ended {
+		switch {
+		case r.ended:
 			o.Ended = idem.EndByGroup
+		case r.closed && o.Class == idem.ClassAmbiguous:
+			o.Ended = idem.EndByBytes
 		}
 		o.Lost = c.rules.Process && errors.Is(r.err, errGone)
 		return o

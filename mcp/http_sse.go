@@ -96,7 +96,7 @@ func (w *sseWire) request(key uint64, parts ...[]byte) (int, error) {
 		}
 		resp, sent, err := w.do(w.ctx, http.MethodPost, m, headersOf(w.peer.pendingOf(key)))
 		if err != nil {
-			w.fail(key, m, reply{err: err, sent: sent, sentAt: time.Now()})
+			w.fail(key, m, reply{err: err, closed: true, sent: sent, sentAt: time.Now()})
 			return
 		}
 		defer resp.Body.Close()

@@ -65,7 +65,7 @@ func TestSSEThatBreaks(t *testing.T) {
 	r, effects, _ := startSSE(t)
 	r.call("1", "cut", `{}`, "")
 	r.expect(`"id":1`)
-	if o := r.guard.ended(t, 1)[0]; o.Class != idem.ClassAmbiguous || o.Ended != "" {
+	if o := r.guard.ended(t, 1)[0]; o.Class != idem.ClassAmbiguous || o.Ended != idem.EndByBytes {
 		t.Errorf("%+v", o)
 	}
 	r.call("2", "echo", `{}`, "")

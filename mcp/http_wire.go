@@ -175,7 +175,7 @@ func (w *httpWire) post(key uint64, m message) {
 	}
 	resp, sent, err := w.do(w.ctx, http.MethodPost, m, extra)
 	if err != nil {
-		w.fail(key, m, reply{err: err, sent: sent, sentAt: time.Now()})
+		w.fail(key, m, reply{err: err, closed: true, sent: sent, sentAt: time.Now()})
 		return
 	}
 	defer resp.Body.Close()
@@ -226,7 +226,7 @@ func (w *httpWire) finish(key uint64, m message, last string, err error) {
 	if err == nil {
 		err = errNoAnswer
 	}
-	w.fail(key, m, reply{err: fmt.Errorf("%w: %w", errCut, err), sent: 1, sentAt: time.Now()})
+	w.fail(key, m, reply{err: fmt.Errorf("%w: %w", errCut, err), closed: true, sent: 1, sentAt: time.Now()})
 }
 
 func headersOf(p *pending) http.Header {
@@ -252,7 +252,7 @@ func (w *httpWire) pause(try int) bool {
 // everybody's, where the status is the one that goes with it.
 func (w *httpWire) refused(key uint64, m message, resp *http.Response) {
 	body, _ := io.ReadAll(io.LimitReader(resp.Body, errorBodyLimit))
-	r := reply{status: resp.StatusCode, retryAfter: retryAfter(resp.Header), sent: 1, sentAt: time.Now(), err: statusError(resp.StatusCode, body)}
+	r := reply{status: resp.StatusCode, retryAfter: retryAfter(resp.Header), closed: true, sent: 1, sentAt: time.Now(), err: statusError(resp.StatusCode, body)}
 	if resp.StatusCode < 400 {
 		r.err = errRedirected
 	}
@@ -364,7 +364,7 @@ func (w *httpWire) end(grace time.Duration) {
 		}
 		w.cancel()
 		w.wg.Wait()
-		w.peer.left(reply{err: errGone, sent: 1, sentAt: time.Now()})
+		w.peer.left(reply{err: errGone, closed: true, sent: 1, sentAt: time.Now()})
 	})
 }
 

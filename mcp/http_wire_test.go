@@ -188,12 +188,12 @@ func TestHTTPUpstream(t *testing.T) {
 	}{
 		"echo":      {idem.ClassSuccess, idem.EndByAnswer},
 		"stream":    {idem.ClassSuccess, idem.EndByAnswer},
-		"cut":       {idem.ClassAmbiguous, ""},
-		"reset":     {idem.ClassAmbiguous, ""},
-		"half":      {idem.ClassAmbiguous, ""},
-		"redirect":  {idem.ClassAmbiguous, ""},
-		"busy":      {idem.ClassAmbiguous, ""},
-		"rpc":       {idem.ClassAmbiguous, ""},
+		"cut":       {idem.ClassAmbiguous, idem.EndByBytes},
+		"reset":     {idem.ClassAmbiguous, idem.EndByBytes},
+		"half":      {idem.ClassAmbiguous, idem.EndByBytes},
+		"redirect":  {idem.ClassAmbiguous, idem.EndByBytes},
+		"busy":      {idem.ClassAmbiguous, idem.EndByBytes},
+		"rpc":       {idem.ClassAmbiguous, idem.EndByBytes},
 		"throttled": {idem.ClassThrottled, ""},
 		"forbidden": {idem.ClassRejected, ""},
 	} {

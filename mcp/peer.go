@@ -97,6 +97,7 @@ type reply struct {
 	sent   int      // bytes that left; only with err
 	err    error    // there is no answer and there will be none
 	ended  bool     // with err: it is known that nothing of it goes on
+	closed bool     // with err, over HTTP: no more bytes of it can leave
 	sentAt time.Time
 	// Over HTTP, with err: how the server refused, and what it wrote to it.
 	status     int
