@@ -108,6 +108,9 @@ func (s *session) callTo(up *Upstream, e envelope, name string) {
 			}
 		}
 	}
+	if rules.Process && up.cfg.stateful != nil {
+		up.cfg.stateful.Store(true)
+	}
 	e.line = bytes.Clone(e.line)
 	c := &call{s: s, up: up, env: e, id: e.rawID(), name: name, rules: rules, forwarded: make(chan struct{})}
 	c.ctx, c.stop = context.WithCancel(s.ctx)

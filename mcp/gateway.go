@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -125,7 +126,13 @@ func (g *Gateway) unlink(up *Upstream) {
 func (g *Gateway) upstream(srv Server) *Upstream {
 	srv.patient = len(g.cfg.Servers) > 1
 	if srv.OnExit == nil {
-		srv.OnExit = func(incarnation string) { g.lostProcess(srv.Name, incarnation) }
+		asked := new(atomic.Bool)
+		srv.stateful = asked
+		srv.OnExit = func(incarnation string) {
+			if asked.Load() {
+				g.lostProcess(srv.Name, incarnation)
+			}
+		}
 	}
 	return g.open(srv)
 }

@@ -46,8 +46,9 @@ type Server struct {
 	// nil: every tool.
 	Allows func(tool string) bool
 
-	lineLimit int  // of messages, the client's too
-	patient   bool // a server that cannot be started is tried again for ever
+	lineLimit int          // of messages, the client's too
+	patient   bool         // a server that cannot be started is tried again for ever
+	stateful  *atomic.Bool // set when a tool is called whose effects end with the process; nil: nobody wants to know
 }
 
 const (
