@@ -18,8 +18,8 @@ import (
 
 func (p *program) ops() *cobra.Command {
 	ops := group(&cobra.Command{Use: "ops", Short: "List, show and decide operations"})
-	ops.AddCommand(p.opsList(), p.opsShow(), p.opsResolve(), p.opsReconcile())
-	for _, name := range []string{"grant-retry", "approve", "deny"} {
+	ops.AddCommand(p.opsList(), p.opsShow(), p.opsResolve(), p.opsGrant(), p.opsReconcile())
+	for _, name := range []string{"approve", "deny"} {
 		ops.AddCommand(&cobra.Command{Use: name, Hidden: true, DisableFlagParsing: true, RunE: func(*cobra.Command, []string) error {
 			return usagef("ops %s is not supported yet by this version", name)
 		}})
@@ -152,24 +152,18 @@ func oneOp(c *cobra.Command, args []string) error {
 }
 
 func (p *program) opsResolve() *cobra.Command {
-	var d idem.Command
+	var d decision
 	var file string
-	var version uint64
 	c := &cobra.Command{Use: "resolve OP --as committed|not-applied|compensated --reason TEXT", Short: "Decide the outcome of an operation", Args: oneOp}
 	c.Flags().StringVar(&d.Verb, "as", "", "committed, not-applied or compensated")
 	c.Flags().StringVar(&d.ExternalID, "external-id", "", "id of the object outside, with --as committed")
 	c.Flags().StringVar(&file, "result", "", "file with the CallToolResult that replays return, with --as committed")
-	c.Flags().StringVar(&d.Reason, "reason", "", "why; kept in the operation's history")
-	c.Flags().Uint64Var(&version, "version", 0, "the version that the decision is based on")
-	c.Flags().StringVar(&d.ID, "command-id", "", "decides once, however often it is given")
+	d.flags(c)
 	c.RunE = func(c *cobra.Command, args []string) error {
 		switch d.Verb {
 		case idem.VerbCommitted, idem.VerbNotApplied, idem.VerbCompensated:
 		default:
 			return usagef("ops resolve: --as %q: want committed, not-applied or compensated", d.Verb)
-		}
-		if d.Reason == "" {
-			return usagef("ops resolve: --reason is missing")
 		}
 		if d.Verb != idem.VerbCommitted && (d.ExternalID != "" || file != "") {
 			return usagef("ops resolve: --external-id and --result go with --as committed")
@@ -180,20 +174,47 @@ func (p *program) opsResolve() *cobra.Command {
 				return err
 			}
 		}
-		d.Op, _ = idem.ParseID(args[0])
-		d.Saw = idem.Version(version)
-		return p.withLedger(c.Context(), func(ctx context.Context, l *opened) error {
-			if l.Store == nil {
-				return fmt.Errorf("%s: %w", d.Op, idem.ErrNoOperation)
-			}
-			r, err := l.operator().Decide(ctx, d)
-			if err != nil {
-				return err
-			}
-			return p.printOne(ctx, l, r)
-		})
+		return p.decide(c, args[0], &d)
 	}
 	return c
+}
+
+func (p *program) opsGrant() *cobra.Command {
+	d := decision{Command: idem.Command{Verb: idem.VerbGrantRetry}}
+	c := &cobra.Command{Use: "grant-retry OP --reason TEXT", Short: "Let the next ask make one more attempt", Args: oneOp}
+	d.flags(c)
+	c.RunE = func(c *cobra.Command, args []string) error { return p.decide(c, args[0], &d) }
+	return c
+}
+
+// decision is what a person decides about an operation.
+type decision struct {
+	idem.Command
+	version uint64
+}
+
+func (d *decision) flags(c *cobra.Command) {
+	c.Flags().StringVar(&d.Reason, "reason", "", "why; kept in the operation's history")
+	c.Flags().Uint64Var(&d.version, "version", 0, "the version that the decision is based on")
+	c.Flags().StringVar(&d.ID, "command-id", "", "decides once, however often it is given")
+}
+
+func (p *program) decide(c *cobra.Command, op string, d *decision) error {
+	if d.Reason == "" {
+		return usagef("%s: --reason is missing", commandName(c))
+	}
+	d.Op, _ = idem.ParseID(op)
+	d.Saw = idem.Version(d.version)
+	return p.withLedger(c.Context(), func(ctx context.Context, l *opened) error {
+		if l.Store == nil {
+			return fmt.Errorf("%s: %w", d.Op, idem.ErrNoOperation)
+		}
+		r, err := l.operator().Decide(ctx, d.Command)
+		if err != nil {
+			return err
+		}
+		return p.printOne(ctx, l, r)
+	})
 }
 
 // readResult reads a CallToolResult: a JSON object with a content array.
