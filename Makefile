@@ -35,7 +35,7 @@ postgres: ## Install the PostgreSQL that tests start (as root, on Debian)
 # Processes of race builds else sleep for a second when they end.
 test: export GORACE = atexit_sleep_ms=0
 test: lint servers postgres ## Lint, then run every test with the race detector
-	$(GO) test -race -count=1 -p 3 -timeout 12m ./...
+	$(GO) test -race -count=1 -timeout 12m ./...
 
 .PHONY: short
 short: ## Run the tests that need nothing but Go, without the race detector

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -68,7 +69,9 @@ func NewGateway(cfg Config) (*Gateway, error) {
 		return nil, fmt.Errorf("mcp: Config.Drain is negative: %s", cfg.Drain)
 	}
 	names := map[string]bool{}
-	for _, s := range cfg.Servers {
+	cfg.Servers = slices.Clone(cfg.Servers)
+	for i, s := range cfg.Servers {
+		cfg.Servers[i].offers = &offers{}
 		if s.Name == "" || names[s.Name] {
 			return nil, fmt.Errorf("mcp: Config.Servers: the name %q is empty or not the only one", s.Name)
 		}

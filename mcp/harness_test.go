@@ -135,6 +135,7 @@ func judge(e End) idem.Outcome {
 type rig struct {
 	t     *testing.T
 	guard *stubGuard
+	g     *Gateway // of several servers
 	up    *Upstream
 	in    *io.PipeWriter
 	mu    sync.Mutex

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/mcp-idem/mcp-idem/policy"
 )
 
 // separator stands between a server's name and its tool's.
@@ -45,26 +47,38 @@ func (s *session) shown(up *Upstream, name string) string {
 	return name
 }
 
-// search finds the server of a tool by asking all for their tools.
+// search finds the server of a tool by asking all for their tools. One that does
+// not answer has what it had before. Where it has never said, a tool with effects
+// is not called: it may be that server's, and a call of it may have been made.
 func (s *session) search(e envelope, name string) {
 	ctx, cancel := context.WithTimeout(s.ctx, absence)
 	defer cancel()
-	tools, errs := make([]*ToolInfo, len(s.ups)), make([]error, len(s.ups))
-	s.each(func(i int, up *Upstream) { tools[i], errs[i] = up.tool(ctx, name) })
+	has, errs := make([]bool, len(s.ups)), make([]error, len(s.ups))
+	s.each(func(i int, up *Upstream) {
+		var t *ToolInfo
+		if t, errs[i] = up.tool(ctx, name); errs[i] == nil {
+			has[i] = t != nil
+		} else if had, known := up.cfg.offers.has(name); known {
+			has[i], errs[i] = had, nil
+		}
+	})
 	var of []*Upstream
 	var silent []string
 	for i, up := range s.ups {
 		switch {
+		case !up.allows(name):
 		case errs[i] != nil:
 			silent = append(silent, up.cfg.Name)
-		case tools[i] != nil && up.allows(name):
+		case has[i]:
 			of = append(of, up)
 		}
 	}
 	switch {
-	case len(of) == 1: // one that is not there now keeps nobody from the others
+	case len(of) == 1 && (len(silent) == 0 || s.g.cfg.Policy.Tool(of[0].cfg.Name+"/"+name).Effect == policy.EffectRead):
 		s.callOf(of[0], e, name)
 		return
+	case len(of) == 1:
+		s.sayError(e.rawID(), codeInternal, fmt.Sprintf("the tool %s is of %s, and may be of a server as well that has not told its tools yet: %s; nothing was sent; names: prefix tells them apart", name, of[0].cfg.Name, strings.Join(silent, ", ")))
 	case len(of) > 1:
 		s.sayError(e.rawID(), codeInvalidParams, fmt.Sprintf("the tool %s is offered by %s and %s: nothing was sent; names: prefix tells them apart", name, of[0].cfg.Name, of[1].cfg.Name))
 	case len(silent) > 0:

@@ -7,11 +7,14 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	sdk "github.com/mark3labs/mcp-go/mcp"
 	sdkserver "github.com/mark3labs/mcp-go/server"
+
+	"github.com/mcp-idem/mcp-idem/policy"
 )
 
 // scripted is a server in sh, whose text sees each line as $line and its id as
@@ -82,17 +85,20 @@ func TestTwoServersAskTheSame(t *testing.T) {
 func TestAbsentServerHoldsNothingUp(t *testing.T) {
 	t.Parallel()
 	for _, plain := range []bool{false, true} {
-		r, _ := startSeveral(t, nil, func(c *Config) { c.Prefix = !plain }, "missing", "")
+		r, _ := startSeveral(t, stubPolicy{"peek": {Effect: policy.EffectRead}}, func(c *Config) { c.Prefix = !plain }, "missing", "")
 		begun := time.Now()
 		r.hello()
 		r.send(`{"jsonrpc":"2.0","id":1,"method":"tools/list"}`)
 		r.expect(`"id":1`, `peek"`)
-		tool := "b__echo"
-		if plain {
-			tool = "strict"
+		if plain { // it may be of the other one as well, and have been called there
+			r.call("2", "strict", `{}`, "")
+			r.expect(`"id":2`, "may be of a server as well that has not told its tools yet: a", "nothing was sent")
+			r.call("4", "peek", `{}`, "")
+			r.expect(`"id":4`, `"done"`)
+		} else {
+			r.call("2", "b__echo", `{}`, "")
+			r.expect(`"id":2`, `mcp-idem/op`)
 		}
-		r.call("2", tool, `{}`, "")
-		r.expect(`"id":2`, `mcp-idem/op`)
 		if took := time.Since(begun); took > 8*time.Second {
 			t.Errorf("plain %v: it took %v", plain, took)
 		}
@@ -100,6 +106,29 @@ func TestAbsentServerHoldsNothingUp(t *testing.T) {
 			r.call("3", "a__echo", `{}`, "")
 			r.expectWithin(30*time.Second, `"id":3`, "the upstream a is not available")
 		}
+	}
+}
+
+// TestPlainNameOfADeadServer: a tool stays that of a server that has ended, and is
+// not called of another one that has the same.
+func TestPlainNameOfADeadServer(t *testing.T) {
+	t.Parallel()
+	r, logs := startSeveral(t, nil, func(c *Config) { c.Prefix = false }, "", "")
+	r.hello()
+	r.call("1", "strict", `{}`, "")
+	r.expect(`"id":1`, "offered by a and b")
+	pid := r.named(logs[0]).pids()[0]
+	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = syscall.Kill(pid, syscall.SIGCONT) })
+	r.g.mu.Lock()
+	r.g.links["a"][0].tools.drop() // as if it were a new process that is slow to begin
+	r.g.mu.Unlock()
+	r.call("2", "strict", `{}`, "")
+	r.expect(`"id":2`, "offered by a and b", "nothing was sent")
+	if seen := r.named(logs[1]).seen(); strings.Contains(seen, "call strict") {
+		t.Error(seen)
 	}
 }
 

@@ -37,6 +37,7 @@ func startSeveral(t *testing.T, tools stubPolicy, change func(*Config), modes ..
 	if err != nil {
 		t.Fatal(err)
 	}
+	r.g = g
 	inR, inW := io.Pipe()
 	outR, outW := io.Pipe()
 	r.in = inW

@@ -95,6 +95,7 @@ func (u *Upstream) Tools(ctx context.Context) ([]*ToolInfo, error) {
 	for _, tool := range order {
 		tools[tool.Name] = tool
 	}
+	u.cfg.offers.set(order)
 	t.mu.Lock()
 	if t.n == n {
 		t.tools, t.order = tools, order

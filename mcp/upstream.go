@@ -47,6 +47,7 @@ type Server struct {
 	Allows func(tool string) bool
 
 	lineLimit int          // of messages, the client's too
+	offers    *offers      // nil: nobody wants to know
 	patient   bool         // a server that cannot be started is tried again for ever
 	stateful  *atomic.Bool // set when a tool is called whose effects end with the process; nil: nobody wants to know
 }

@@ -28,7 +28,7 @@ func (r *rig) pids() []int {
 }
 
 func TestRestartSaysTheClientsInitializeAgain(t *testing.T) {
-	r := start(t, "", nil).handshake()
+	r := start(t, "", stubPolicy{"exit": {Process: true}}).handshake()
 	r.call("1", "exit", "{}", "")
 	r.expect(`"id":1`)
 	r.send(`{"jsonrpc":"2.0","id":2,"method":"ping"}`)
@@ -271,7 +271,7 @@ func TestLongLines(t *testing.T) {
 	r := start(t, "", nil).handshake()
 	big := strings.Repeat("x", 3<<20)
 	r.call("1", "echo", `{"big":"`+big+`"}`, "")
-	if got := r.expect(`"id":1`); !strings.Contains(got, big) {
+	if got := r.expectWithin(time.Minute, `"id":1`); !strings.Contains(got, big) {
 		t.Errorf("%d bytes came back", len(got))
 	}
 }

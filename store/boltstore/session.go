@@ -20,6 +20,8 @@ const (
 	// silentTime is how long a holder that let a call wait in vain is waited for
 	// by the next ones, until it is heard again.
 	silentTime = 200 * time.Millisecond
+	// perMiB is how much longer a large request may take.
+	perMiB = time.Second
 )
 
 // session is one connection to the holder. Its only goroutine reads.
@@ -136,13 +138,8 @@ func (s *session) read(r *bufio.Reader) {
 
 // start sends a request of somebody who waits until end; zero: as long as it
 // takes. sent is false only if no byte of it left.
-func (s *session) start(m method, in any, end time.Time) (id uint64, ch chan response, sent bool, err error) {
-	q := call{Method: m}
-	if in != nil {
-		if q.Body, err = codec.Marshal(in); err != nil {
-			return 0, nil, false, err
-		}
-	}
+func (s *session) start(m method, body []byte, end time.Time) (id uint64, ch chan response, sent bool, err error) {
+	q := call{Method: m, Body: body}
 	ch = make(chan response, 1)
 	s.mu.Lock()
 	if s.err != nil {
@@ -198,8 +195,14 @@ func (s *session) patience(begin time.Time) time.Time {
 // commit waits for it although its context ends: a little patience is better
 // than an unknown outcome.
 func (s *session) roundTrip(ctx context.Context, m method, in any, begin time.Time) (body []byte, sent bool, err error) {
-	end := s.patience(begin)
-	id, ch, sent, err := s.start(m, in, end)
+	var asked []byte
+	if in != nil {
+		if asked, err = codec.Marshal(in); err != nil {
+			return nil, false, err
+		}
+	}
+	end := s.patience(begin).Add(time.Duration(len(asked)) * perMiB >> 20)
+	id, ch, sent, err := s.start(m, asked, end)
 	if err != nil {
 		return nil, sent, err
 	}
@@ -233,7 +236,11 @@ func (s *session) roundTrip(ctx context.Context, m method, in any, begin time.Ti
 
 // watch waits as long as ctx, and tells the holder when it no longer does.
 func (s *session) watch(ctx context.Context, in watchBody) error {
-	id, ch, _, err := s.start(methodWatch, in, time.Time{})
+	asked, err := codec.Marshal(in)
+	if err != nil {
+		return err
+	}
+	id, ch, _, err := s.start(methodWatch, asked, time.Time{})
 	if err != nil {
 		return err
 	}

@@ -1,8 +1,12 @@
 package boltstore
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
 	"sync"
 	"syscall"
 	"testing"
@@ -131,9 +135,27 @@ func TestHolderCloses(t *testing.T) {
 	}
 }
 
+// signal returns when a process that is to stop has stopped, with all its threads.
 func (c *child) signal(t *testing.T, sig syscall.Signal) {
 	t.Helper()
 	if err := c.cmd.Process.Signal(sig); err != nil {
 		t.Fatal(err)
 	}
+	for sig == syscall.SIGSTOP && !stopped(t, c.cmd.Process.Pid) {
+		time.Sleep(time.Millisecond)
+	}
+}
+
+func stopped(t *testing.T, pid int) bool {
+	t.Helper()
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+	if err != nil || len(threads) == 0 {
+		t.Fatalf("process %d: %v", pid, err)
+	}
+	for _, path := range threads {
+		if b, err := os.ReadFile(path); err == nil && !bytes.Contains(b, []byte(") T ")) {
+			return false
+		}
+	}
+	return true
 }

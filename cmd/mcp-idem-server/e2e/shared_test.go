@@ -1,8 +1,12 @@
 package e2e
 
 import (
+	"bytes"
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
 	"sync"
 	"syscall"
 	"testing"
@@ -60,7 +64,7 @@ func TestHolderIsStopped(t *testing.T) {
 			t.Parallel()
 			st := ticketStage(t, mustBuild(t, gateway), nil)
 			holder, other := st.start(), st.start()
-			holder.Signal(syscall.SIGSTOP)
+			halt(t, holder)
 			for range 2 {
 				var wg sync.WaitGroup
 				begun := time.Now()
@@ -85,6 +89,26 @@ func TestHolderIsStopped(t *testing.T) {
 			holder.Signal(end)
 			wantTicket(t, st, settle(t, other, ticketTool, ticketArgs, ticketStep))
 		})
+	}
+}
+
+// halt stops a process, and returns when all its threads have.
+func halt(t *testing.T, c *rawmcp.Client) {
+	t.Helper()
+	c.Signal(syscall.SIGSTOP)
+	for end := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", c.Pid()))
+		must(t, err)
+		runs := slices.ContainsFunc(threads, func(path string) bool {
+			b, err := os.ReadFile(path)
+			return err == nil && !bytes.Contains(b, []byte(") T "))
+		})
+		if !runs {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("process %d does not stop", c.Pid())
+		}
 	}
 }
 
