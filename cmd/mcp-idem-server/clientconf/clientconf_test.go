@@ -158,11 +158,19 @@ func TestEntryNames(t *testing.T) {
 	}
 }
 
+func TestProjectsServersAreNamed(t *testing.T) {
+	c := mustRead(t, `{"projects":{"/p":{"mcpServers":{"w":{"command":"x"}}},"/q":{}},"mcpServers":{"g":{"command":"y"}}}`)
+	if len(c.Servers) != 1 || c.Left["projects./p.mcpServers.w"] == "" || len(c.Left) != 1 {
+		t.Errorf("%+v", c)
+	}
+}
+
 func TestNothingToRead(t *testing.T) {
 	for text, want := range map[string]string{
 		``: "", `[]`: "no JSON object", `{"a":1`: "line", `{}`: "names no servers", `{"mcpServers":[]}`: "mcpServers is no object", `{"mcp":{}}`: "names no servers",
 		`{"servers":{}}`: "is empty", `{"mcpServers":{"a":{"command":"mcp-idem-server"}}}`: `no server of mcpServers can be guarded: "a": it is guarded already`,
 		`{"mcpServers":null}`: "is empty",
+		`{"projects":{"/p":{"mcpServers":{"w":{"command":"x"}}}}}`: `no server of projects can be guarded: "projects./p.mcpServers.w": it is of that directory only`,
 	} {
 		if _, err := Read([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", text, err)

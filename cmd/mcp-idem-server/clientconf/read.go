@@ -48,7 +48,12 @@ func Read(text []byte) (*Client, error) {
 		return nil, errors.New("is no JSON object")
 	}
 	c := &Client{Servers: map[string]config.Server{}, Left: map[string]string{}, Variables: map[string]string{}}
+	c.projects(top)
 	given, err := c.find(top)
+	if err != nil && len(c.Left) > 0 {
+		c.Root = "projects"
+		return nil, c.nothing()
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -65,6 +70,22 @@ func Read(text []byte) (*Client, error) {
 	}
 	c.rename()
 	return c, nil
+}
+
+// projects notes the servers that Claude Code keeps for single directories: they
+// are not all its client starts, and their place is not one for our entry.
+func (c *Client) projects(top map[string]json.RawMessage) {
+	var all map[string]struct {
+		Servers map[string]json.RawMessage `json:"mcpServers"`
+	}
+	if json.Unmarshal(top["projects"], &all) != nil {
+		return
+	}
+	for dir, p := range all {
+		for name := range p.Servers {
+			c.Left["projects."+dir+".mcpServers."+name] = "it is of that directory only; copy its mcpServers into a file of their own and use --from on that"
+		}
+	}
 }
 
 // find takes the map of servers from where the clients keep it.
