@@ -269,6 +269,18 @@ func TestSessionIsForgotten(t *testing.T) {
 	}
 }
 
+// TestServerOfAnotherTransport: the message says what to write instead.
+func TestServerOfAnotherTransport(t *testing.T) {
+	t.Parallel()
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusMethodNotAllowed) }))
+	t.Cleanup(web.Close)
+	up := NewUpstream(Server{Name: "fake", URL: web.URL + "/sse", ClientWait: -1, Log: testLog(t)})
+	t.Cleanup(up.Close)
+	if _, err := up.Tools(t.Context()); err == nil || !strings.Contains(err.Error(), `wants "type": "sse"`) || !strings.Contains(err.Error(), web.URL) {
+		t.Errorf("%v", err)
+	}
+}
+
 func TestServerThatIsDown(t *testing.T) {
 	t.Parallel()
 	s := newWebServer(t)

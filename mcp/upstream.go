@@ -1,7 +1,6 @@
 package mcp
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -62,15 +61,23 @@ const (
 	clientWait    = 2 * time.Second
 )
 
-// StartError says that the upstream cannot be started: its command cannot be
+// StartError says that the upstream cannot be started or reached: its command cannot be
 // run, or it ended time after time before it had answered anything.
 type StartError struct {
 	Command string
-	Stderr  []string // its last lines of standard error
+	URL     string   // in place of a command
+	Stderr  []string // its last lines of standard error; of a URL what it answered
 	Err     error
 }
 
 func (e *StartError) Error() string {
+	if e.URL != "" {
+		s := fmt.Sprintf("cannot reach the upstream %q: %v: %s", e.URL, e.Err, strings.Join(e.Stderr, "; "))
+		if strings.Contains(s, "HTTP 404") || strings.Contains(s, "HTTP 405") {
+			s += `; a server of protocol 2024-11-05 wants "type": "sse"`
+		}
+		return s
+	}
 	s := fmt.Sprintf("cannot start the upstream %q: %v", e.Command, e.Err)
 	if len(e.Stderr) > 0 {
 		s += "; it wrote:\n  " + strings.Join(e.Stderr, "\n  ")
@@ -350,7 +357,11 @@ func (u *Upstream) forget(c *peer) (failed error) {
 		u.tries++
 	}
 	if u.tries >= startTries && !u.useful.Load() && u.failed == nil && !u.cfg.patient {
-		u.failed = &StartError{Command: cmp.Or(u.cfg.Command, u.cfg.URL), Stderr: c.wire.lastWords(), Err: errors.New("it ended before it answered")}
+		why := "it ended before it answered"
+		if u.cfg.URL != "" {
+			why = "it does not answer as an MCP server"
+		}
+		u.failed = &StartError{Command: u.cfg.Command, URL: u.cfg.URL, Stderr: c.wire.lastWords(), Err: errors.New(why)}
 	}
 	if c.own.Load() && u.init != nil { // we ended it for the client's sake
 		u.backoff = 0
