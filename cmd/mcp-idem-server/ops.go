@@ -114,10 +114,17 @@ func (p *program) printRows(rows []row) error {
 		fmt.Fprintln(p.out, "no operations")
 		return nil
 	}
+	several := slices.ContainsFunc(rows, func(r row) bool { return r.Tenant != rows[0].Tenant })
+	tenant := func(name string) string {
+		if !several {
+			return ""
+		}
+		return short(name) + "\t"
+	}
 	w := tabwriter.NewWriter(p.out, 0, 8, 2, ' ', 0)
-	fmt.Fprintln(w, "OP\tSTATE\tTOOL\tTASK\tSTEP\tATTEMPT\tUPDATED\tNOTE")
+	fmt.Fprintln(w, "OP\tSTATE\t"+tenant("TENANT")+"TOOL\tTASK\tSTEP\tATTEMPT\tUPDATED\tNOTE")
 	for _, r := range rows {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%d\t%s\t%s\n", r.Op, r.State, short(r.Tool), short(r.Task), short(r.Step), r.Attempt, r.UpdatedAt, short(r.note()))
+		fmt.Fprintf(w, "%s\t%s\t%s%s\t%s\t%s\t%d\t%s\t%s\n", r.Op, r.State, tenant(r.Tenant), short(r.Tool), short(r.Task), short(r.Step), r.Attempt, r.UpdatedAt, short(r.note()))
 	}
 	return w.Flush()
 }
