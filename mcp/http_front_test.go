@@ -188,6 +188,8 @@ func TestFrontSession(t *testing.T) {
 	v.post(200, callLine(2, "echo", `"mcp-idem/task":"t","mcp-idem/step":"s"`), `"id":2`, `"mcp-idem/replayed":true`)
 	v.post(400, `[{"jsonrpc":"2.0","id":1,"method":"ping"}]`, "-32600", "batches")
 	v.post(400, `{"jsonrpc":`, "-32700")
+	v.wants(http.StatusBadRequest, http.MethodPost, `{"jsonrpc":"2.0","id":5,"method":"ping"}`, headerVersion, "1999-01-01")
+	v.wants(http.StatusOK, http.MethodPost, `{"jsonrpc":"2.0","id":5,"method":"ping"}`, headerVersion, "2025-06-18")
 	other := w.visitor().handshake()
 	if other.session == v.session {
 		t.Error("two clients have one session")

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 )
 
@@ -45,6 +46,9 @@ func answerStatus(msg []byte) int {
 	return errorStatus(rpcError(object).Code)
 }
 
+// versions are those of the protocol that clients may speak, the latest first.
+var versions = []string{modernVersion, legacyVersion, "2025-06-18", "2025-03-26", "2024-11-05"}
+
 // removed are the requests of earlier protocols that the stateless one has not.
 var removed = map[string]bool{"initialize": true, "ping": true, "logging/setLevel": true, "resources/subscribe": true, "resources/unsubscribe": true}
 
@@ -67,6 +71,9 @@ func modernFault(h http.Header, e envelope) *fault {
 	said, _ := unquote(find(meta, metaVersion))
 	head := h.Get(headerVersion)
 	if said < modernVersion && (head < modernVersion || h.Get(headerSession) != "") {
+		if head != "" && !slices.Contains(versions, head) { // 2025-06-18 and later want it refused
+			return &fault{code: codeInvalidRequest, text: headerVersion + " names no version of the protocol: want one of " + strings.Join(versions, ", ")}
+		}
 		return nil
 	}
 	name, named := nameIn(e.method, params)
@@ -81,7 +88,7 @@ func modernFault(h http.Header, e envelope) *fault {
 		return mismatch(headerVersion + " and _meta name different versions")
 	case said != modernVersion:
 		return &fault{code: codeBadVersion, text: "unsupported protocol version: " + said,
-			data: fmt.Sprintf(`{"supported":[%q,%q,"2025-06-18","2025-03-26","2024-11-05"],"requested":%s}`, modernVersion, legacyVersion, quote(said))}
+			data: fmt.Sprintf(`{"supported":["%s"],"requested":%s}`, strings.Join(versions, `","`), quote(said))}
 	case !one(h, headerMethod, e.method):
 		return mismatch(headerMethod + " is not the request's method")
 	case named && !one(h, headerName, name):
