@@ -284,8 +284,9 @@ func TestRandomModel(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for seed := range uint64(12) {
+	for seed := range uint64(3) {
 		runModel(t, seed)
+		runModel(t, rand.Uint64())
 	}
 	for end := time.Now().Add(limit); time.Now().Before(end) && !t.Failed(); {
 		runModel(t, rand.Uint64())
