@@ -269,7 +269,7 @@ func runModel(t *testing.T, seed uint64) {
 	}
 }
 
-// TestRandomModel runs a few fixed seeds; IDEM_TORTURE=10m runs fresh ones for so
+// TestRandomModel runs a few fixed seeds and as many fresh ones; IDEM_TORTURE=10m goes on for so
 // long, and IDEM_SEED=N one again.
 func TestRandomModel(t *testing.T) {
 	if s := os.Getenv("IDEM_SEED"); s != "" {
@@ -284,7 +284,7 @@ func TestRandomModel(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for seed := range uint64(3) {
+	for _, seed := range []uint64{0, 3, 6, 8} { // with a query, with nothing, sent again, and atomic
 		runModel(t, seed)
 		runModel(t, rand.Uint64())
 	}
