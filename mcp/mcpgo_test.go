@@ -76,19 +76,20 @@ func serveSDK() {
 		s.SendNotificationToAllClients(sdk.MethodNotificationResourceUpdated, map[string]any{"uri": "mem://1"})
 		return text("grew")
 	})
-	var stopped sync.Map
+	var waiting atomic.Value
+	waiting.Store("not begun")
 	s.AddTool(sdk.NewTool("wait"), func(ctx context.Context, _ sdk.CallToolRequest) (*sdk.CallToolResult, error) {
+		waiting.Store("begun")
 		select {
 		case <-ctx.Done():
-			stopped.Store("wait", true)
+			waiting.Store("stopped")
 			return nil, ctx.Err()
 		case <-time.After(20 * time.Second):
 			return text("waited")
 		}
 	})
 	s.AddTool(sdk.NewTool("stopped"), func(context.Context, sdk.CallToolRequest) (*sdk.CallToolResult, error) {
-		_, was := stopped.Load("wait")
-		return text("%v", was)
+		return text("%v", waiting.Load())
 	})
 	var confirmed atomic.Int64
 	s.AddTool(sdk.NewTool("confirm"), func(_ context.Context, r sdk.CallToolRequest) (*sdk.CallToolResult, error) {
@@ -385,16 +386,29 @@ func everything(t *testing.T, c *sdkClient, prefix string, servers int) {
 
 // cancels: a cancellation of a call that only reads reaches the server.
 func cancels(t *testing.T, c *sdkClient, prefix string) {
-	short, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	wait := sdk.CallToolRequest{}
-	wait.Params.Name = prefix + "wait"
-	if _, err := c.CallTool(short, wait); !errors.Is(err, context.DeadlineExceeded) {
+	ended := make(chan error, 1)
+	go func() {
+		wait := sdk.CallToolRequest{}
+		wait.Params.Name = prefix + "wait"
+		_, err := c.CallTool(ctx, wait)
+		ended <- err
+	}()
+	c.waits(t, prefix, "begun") // before that the server forgets that it was cancelled
+	cancel()
+	if err := <-ended; !errors.Is(err, context.Canceled) {
 		t.Errorf("wait: %v", err)
 	}
-	for end := time.Now().Add(5 * time.Second); c.text(t, prefix+"stopped") != "true"; time.Sleep(10 * time.Millisecond) {
+	c.waits(t, prefix, "stopped")
+}
+
+// waits returns when the tool wait is that far.
+func (c *sdkClient) waits(t *testing.T, prefix, state string) {
+	t.Helper()
+	for end := time.Now().Add(15 * time.Second); c.text(t, prefix+"stopped") != state; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatal("the server was not told that the call is cancelled")
+			t.Fatalf("the call of wait is not %s", state)
 		}
 	}
 }
