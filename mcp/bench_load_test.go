@@ -9,7 +9,6 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -163,24 +162,7 @@ const benchURL = "MCP_BENCH_URL"
 // openWeb runs this test binary in a mode that prints where it listens.
 func openWeb(b *testing.B, mode, behind string) *webPartner {
 	b.Helper()
-	self, err := os.Executable()
-	if err != nil {
-		b.Fatal(err)
-	}
-	cmd := exec.Command(self)
-	cmd.Env = append(os.Environ(), fakeMode+"="+mode, benchURL+"="+behind)
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		b.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		b.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(func() { _ = in.Close(); _ = cmd.Wait() })
+	_, _, out := self(b, fakeMode+"="+mode, benchURL+"="+behind)
 	p := &webPartner{}
 	if _, err := fmt.Fscanln(out, &p.url); err != nil {
 		b.Fatal(err)

@@ -32,30 +32,35 @@ type partner struct {
 // open runs this test binary in a mode and shakes hands with it.
 func openPeer(b *testing.B, mode string) *partner {
 	b.Helper()
-	self, err := os.Executable()
-	if err != nil {
-		b.Fatal(err)
-	}
-	cmd := exec.Command(self)
-	cmd.Env = append(os.Environ(), fakeMode+"="+mode)
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		b.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		b.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		b.Fatal(err)
-	}
+	cmd, in, out := self(b, fakeMode+"="+mode)
 	p := &partner{in: in, out: bufio.NewReaderSize(out, 1<<16), cmd: cmd}
-	b.Cleanup(func() { _ = in.Close(); _ = cmd.Wait() })
 	p.trip(b, initLine+"\n")
 	if _, err := io.WriteString(in, `{"jsonrpc":"2.0","method":"notifications/initialized"}`+"\n"); err != nil {
 		b.Fatal(err)
 	}
 	return p
+}
+
+// self runs this test binary with more environment until the benchmark ends.
+func self(b *testing.B, env ...string) (cmd *exec.Cmd, in io.WriteCloser, out io.ReadCloser) {
+	b.Helper()
+	path, err := os.Executable()
+	if err != nil {
+		b.Fatal(err)
+	}
+	cmd = exec.Command(path)
+	cmd.Env = append(os.Environ(), env...)
+	if in, err = cmd.StdinPipe(); err != nil {
+		b.Fatal(err)
+	}
+	if out, err = cmd.StdoutPipe(); err != nil {
+		b.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { _ = in.Close(); _ = cmd.Wait() })
+	return cmd, in, out
 }
 
 func (p *partner) trip(b *testing.B, line string) time.Duration {
